@@ -1,0 +1,161 @@
+"""Children that run on in the background and never outlive their owner, and the folder they work in."""
+
+import contextlib
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from emberflow.errors import ClusterError, StartTimeoutError
+
+TAIL_LINES = 25
+END_TIMEOUT = 15.0
+
+# Reads the number of a process group, then waits for the end of its input: that comes when the owner closes
+# the pipe, and also when the owner is killed. A process may be just making a file when it is killed: hence
+# the tries.
+_KEEPER = """
+trap '' HUP INT TERM
+read -r group
+read -r _
+[ -z "$group" ] || kill -9 "-$group"
+for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1; done
+"""
+
+
+class Daemon(NamedTuple):
+    """One child: its process, its log, and what its first matching line said (None: it ended without)."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    heard: "queue.SimpleQueue[str | None]"
+
+
+class DaemonGroup:
+    """Children in one process group, with one folder; a keeper process ends both when the owner is gone."""
+
+    def __init__(self, folder: Path, keeper: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self._keeper = keeper
+        self._daemons: list[Daemon] = []
+
+    def start(self, name: str, command: Sequence[str], env: Mapping[str, str], listen_for: str) -> Daemon:
+        """Start one child; its output goes to ``<name>.log`` in the folder.
+
+        Args:
+            name: What it is called in messages.
+            command: Program and arguments.
+            env: Its whole environment.
+            listen_for: A regular expression with one group; `hear` returns what the group matched.
+        """
+        leader = self._daemons[0].process.pid if self._daemons else 0
+        process = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=leader,  # of its own: a Ctrl-C in the terminal is for the owner to handle
+        )
+        daemon = Daemon(name, process, self.folder / f"{name}.log", queue.SimpleQueue())
+        self._daemons.append(daemon)
+        if not leader:
+            self._tell_keeper(process.pid)
+        threading.Thread(
+            target=_pump, args=(daemon, re.compile(listen_for)), name=f"log of {name}", daemon=True
+        ).start()
+        return daemon
+
+    def _tell_keeper(self, group: int) -> None:
+        pipe = _opened(self._keeper.stdin)
+        pipe.write(b"%d\n" % group)
+        pipe.flush()
+
+    def end(self) -> None:
+        """Kill all children and delete the folder; returns when that is done."""
+        _opened(self._keeper.stdin).close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(END_TIMEOUT)
+        for daemon in self._daemons:
+            daemon.process.kill()  # has happened, unless someone killed the keeper
+            daemon.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def daemon_group(prefix: str) -> Iterator[DaemonGroup]:
+    """Hold a group of children, and a folder that only this user can enter, for the length of the block."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    keeper = subprocess.Popen(
+        ["/bin/sh", "-c", _KEEPER, "emberflow-keeper", str(folder)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+    )
+    group = DaemonGroup(folder, keeper)
+    try:
+        yield group
+    finally:
+        group.end()
+
+
+def hear(daemon: Daemon, deadline: float) -> str:
+    """Return what the child was to say, or raise with the end of its log.
+
+    Args:
+        daemon: The child.
+        deadline: Until when to wait, in the seconds of `time.monotonic`.
+    """
+    try:
+        said = daemon.heard.get(timeout=max(0.0, deadline - time.monotonic()))
+    except queue.Empty:
+        raise StartTimeoutError(
+            f"{daemon.name} was not ready in time. The end of its log:\n{log_tail(daemon.log)}",
+            fix="Look at the log above; on a slow machine pass a longer start_timeout.",
+        ) from None
+    if said is None:
+        code = daemon.process.wait()
+        ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        raise ClusterError(
+            f"{daemon.name} {ended} while it started. The end of its log:\n{log_tail(daemon.log)}",
+            fix="Look at the log above; `emberflow doctor` checks Java, ports and host names.",
+        )
+    return said
+
+
+def log_tail(log: Path) -> str:
+    """Return the last lines of a log."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return "(no log)"
+    return "\n".join(lines[-TAIL_LINES:]) or "(empty)"
+
+
+def _pump(daemon: Daemon, wanted: re.Pattern[str]) -> None:
+    """Copy the child's output to its log, and hand on what the first wanted line says."""
+    found = False
+    with _opened(daemon.process.stdout) as lines, daemon.log.open("wb", buffering=0) as log:
+        for line in lines:
+            log.write(line)
+            match = None if found else wanted.search(line.decode(errors="replace"))
+            if match:
+                found = True
+                daemon.heard.put(match[1])
+    daemon.heard.put(None)
+
+
+def _opened(pipe: IO[bytes] | None) -> IO[bytes]:
+    """Say to the type checker what Popen's arguments made sure of."""
+    if pipe is None:
+        raise ClusterError("A child process has no pipe.", fix="This is a mistake in emberflow: report it.")
+    return pipe
