@@ -27,6 +27,7 @@ LIMIT = 5.0  # seconds for the whole exchange, not for each read: a client that 
 _MAGIC = b"emberflow/1\n"
 _NONCE = 32
 _TAG = 32
+Judged = tuple[socket.socket, Exception | None]
 _PROVING_AT_ONCE = 64  # strangers can hold this many threads, each for LIMIT seconds
 
 
@@ -86,41 +87,44 @@ def admitted(
         prove: Called with each accepted socket; raises PeerError to turn it away.
         timeout: Seconds until the iteration ends.
     """
-    door = _Door(prove)
     deadline = time.monotonic() + timeout
-    try:
+    with contextlib.closing(Door(prove)) as door:
         while (left := deadline - time.monotonic()) > 0:
-            yield from door.wait(listener, left)
-    finally:
-        door.shut()
+            yield from (sock for sock, error in door.wait(listener, left) if error is None)
 
 
-class _Door:
-    """Proves many connections at once and hands out those that passed."""
+class Door:
+    """Proves many connections at once, each in a thread of its own."""
 
     def __init__(self, prove: Callable[[socket.socket], None]) -> None:
         self._prove = prove
-        self._judged: queue.SimpleQueue[tuple[socket.socket, bool]] = queue.SimpleQueue()
+        self._judged: queue.SimpleQueue[Judged] = queue.SimpleQueue()
         self._bell, self._button = socket.socketpair()
         self._inside: set[socket.socket] = set()
 
-    def wait(self, listener: socket.socket, timeout: float) -> list[socket.socket]:
-        """Wait for a new connection or for the end of a proof; return what passed."""
+    def judge(self, sock: socket.socket, prove: Callable[[socket.socket], None]) -> None:
+        """Start to prove a connection; `wait` tells how it ended."""
+        self._inside.add(sock)
+        threading.Thread(target=self._judge, args=(sock, prove), name="emberflow-prove", daemon=True).start()
+
+    def wait(self, listener: socket.socket, timeout: float) -> list[Judged]:
+        """Wait for a new connection or for the end of a proof; return the connections that were proven.
+
+        A connection comes with the error that it was turned away with, and is closed then, or with None.
+        """
         has_seat = len(self._inside) < _PROVING_AT_ONCE
         watched = [self._bell, listener] if has_seat else [self._bell]
         ready, _, _ = select.select(watched, [], [], timeout)
         if listener in ready:
-            sock, _ = listener.accept()
-            self._inside.add(sock)
-            threading.Thread(target=self._judge, args=(sock,), name="emberflow-prove", daemon=True).start()
+            self.judge(listener.accept()[0], self._prove)
         if self._bell not in ready:
             return []
         self._bell.recv(1)
-        sock, passed = self._judged.get()
+        sock, error = self._judged.get()
         self._inside.discard(sock)
-        return [sock] if passed else []
+        return [(sock, error)]
 
-    def shut(self) -> None:
+    def close(self) -> None:
         """Drop whoever is still proving; a thread that waits for a silent client ends with its socket."""
         for sock in self._inside:
             with contextlib.suppress(OSError):
@@ -129,16 +133,15 @@ class _Door:
         self._bell.close()
         self._button.close()
 
-    def _judge(self, sock: socket.socket) -> None:
+    def _judge(self, sock: socket.socket, prove: Callable[[socket.socket], None]) -> None:
+        failure: Exception | None = None
         try:
-            self._prove(sock)
-        except (PeerError, OSError):
-            passed = False
+            prove(sock)
+        except (PeerError, OSError) as error:
+            failure = error
             sock.close()
-        else:
-            passed = True
-        self._judged.put((sock, passed))
-        with contextlib.suppress(OSError):  # the door is shut already: nobody listens
+        self._judged.put((sock, failure))
+        with contextlib.suppress(OSError):  # the door is closed already: nobody listens
             self._button.send(b"!")
 
 

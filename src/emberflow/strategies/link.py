@@ -1,0 +1,209 @@
+"""Frames between one rank and its two neighbours in the ring.
+
+Data flows to the right. The same sockets carry one word back to the left when a rank ends, so that the
+ends of a rank are told apart: finished (BYE), failed because of somebody else (ABORT, with the number of
+that rank), or dead (nothing). A rank that waits too long says so to its right neighbour (WAITING); who
+says nothing at all is the stuck one.
+"""
+
+import contextlib
+import select
+import socket
+import struct
+
+from emberflow.errors import PeerError
+
+_HEADER = struct.Struct("!BxHIQ")  # kind, tag (for ABORT a rank), number of the exchange, bytes that follow
+_DATA, _WAITING, _ABORT, _BYE = range(1, 5)
+_FINISHED = "has finished already"
+_GRACE = 1.0  # seconds in which a neighbour that is alive says WAITING after the timeout
+
+
+class Link:
+    """Sends to the right neighbour and receives from the left one at the same time."""
+
+    def __init__(
+        self, *, rank: int, ranks: int, left: socket.socket, right: socket.socket, timeout: float
+    ) -> None:
+        self.rank = rank
+        self.left_rank = (rank - 1) % ranks
+        self.right_rank = (rank + 1) % ranks
+        self.timeout = timeout
+        self.failure: PeerError | None = None
+        self._left = left
+        self._right = right
+        self._exchange = 0
+        self._tag = 0
+        self._head_out = bytearray(_HEADER.size)
+        self._head_in = memoryview(bytearray(_HEADER.size))
+        self._unsent: list[memoryview] = []
+        self._is_overdue = False
+        self._right_finished = False
+        for sock in (left, right):
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._poller = select.poll()
+        self._poller.register(left, select.POLLIN)
+        self._poller.register(right, select.POLLIN | select.POLLRDHUP)
+
+    def send(self, data: memoryview, tag: int = 0) -> None:
+        """Start to send one frame; `receive` and `flush` go on with it. `data` must not change until then.
+
+        The tag (16 bits) says what is sent: ranks that do not send the same in this exchange are out of step.
+        """
+        self._tag = tag & 0xFFFF
+        self._exchange += 1
+        self._is_overdue = False
+        _HEADER.pack_into(self._head_out, 0, _DATA, self._tag, self._exchange & 0xFFFFFFFF, data.nbytes)
+        self._unsent = [memoryview(self._head_out), data] if data.nbytes else [memoryview(self._head_out)]
+        self._push()
+
+    def receive_size(self) -> int:
+        """Wait for the left neighbour's frame of this exchange; return how many bytes follow."""
+        kind, culprit, exchange, size = self._receive_header()
+        while kind == _WAITING:  # it waited long, but is on its way again
+            kind, culprit, exchange, size = self._receive_header()
+        if kind != _DATA:
+            raise self.fail(*self._ended(self.left_rank, kind, culprit))
+        if (exchange, culprit) != (self._exchange & 0xFFFFFFFF, self._tag):
+            raise self._out_of_step(f"exchange {exchange} instead of {self._exchange}, or other shapes")
+        self._is_overdue = False
+        return int(size)
+
+    def expect(self, size: int) -> None:
+        """Wait for the left neighbour's frame of this exchange, which must have this size."""
+        got = self.receive_size()
+        if got != size:
+            raise self._out_of_step(f"{got} bytes instead of {size}")
+
+    def receive(self, into: memoryview) -> None:
+        """Fill `into` from the left neighbour, sending what is unsent meanwhile."""
+        filled = 0
+        while filled < into.nbytes:
+            try:
+                got = self._left.recv_into(into[filled:])
+            except BlockingIOError:
+                if self._unsent:
+                    self._push()
+                self._wait()
+                continue
+            except OSError:
+                got = 0
+            if got == 0:
+                raise self.fail(self.left_rank, "ended without a word")
+            filled += got
+            if self._unsent:
+                self._push()
+
+    def flush(self) -> None:
+        """Wait until all is sent."""
+        while self._unsent:
+            self._push()
+            if self._unsent:
+                self._wait(only_send=True)
+
+    def fail(self, culprit: int, what: str) -> PeerError:
+        """Tell both neighbours who failed, close, and return the error for this and all later calls."""
+        if self.failure is None:
+            self.failure = PeerError(
+                f"Rank {culprit} {what}; rank {self.rank} cannot go on without it. "
+                f"Received: rank={culprit}, exchange={self._exchange}",
+                f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate alike, with "
+                "the same number of steps.",
+            )
+            self._say(_ABORT, culprit)
+            self._close()
+        return self.failure
+
+    def close(self) -> None:
+        """Say goodbye to both neighbours. May be called twice."""
+        if self.failure is None:
+            self.failure = PeerError(
+                f"The connection to the other ranks is closed. Received: rank={self.rank}",
+                "Train inside your function; after it has returned there are no other ranks.",
+            )
+            self._say(_BYE, self.rank)
+            self._close()
+
+    def _receive_header(self) -> tuple[int, int, int, int]:
+        self.receive(self._head_in)
+        return _HEADER.unpack(self._head_in)
+
+    def _push(self) -> None:
+        """Send what the kernel takes."""
+        try:
+            sent = self._right.sendmsg(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            raise self.fail(*self._read_word_of_right()) from None
+        while self._unsent and sent >= self._unsent[0].nbytes:
+            sent -= self._unsent.pop(0).nbytes
+        if self._unsent:
+            self._unsent[0] = self._unsent[0][sent:]
+
+    def _wait(self, *, only_send: bool = False) -> None:
+        """Wait until a socket is ready; a neighbour's end, or nothing for `timeout` seconds, is an error."""
+        if self._poll(2 * _GRACE if self._is_overdue else self.timeout, only_send=only_send):
+            return
+        silence = f"did not answer for {self.timeout:g} s"
+        if only_send:
+            raise self.fail(self.right_rank, silence)
+        if self._is_overdue:
+            raise self.fail(self.left_rank, "waits for others and does not go on")
+        # The left neighbour may wait for somebody itself: then it is at its own timeout now and says so.
+        self._is_overdue = True
+        self._say_right(_WAITING, self.rank)
+        if not self._poll(_GRACE):
+            raise self.fail(self.left_rank, silence)
+
+    def _poll(self, timeout: float, *, only_send: bool = False) -> bool:
+        right = 0 if self._right_finished else select.POLLIN | select.POLLRDHUP
+        self._poller.modify(self._right, right | (select.POLLOUT if self._unsent else 0))
+        self._poller.modify(self._left, 0 if only_send else select.POLLIN)
+        events = dict(self._poller.poll(timeout * 1000))
+        if events.get(self._right.fileno(), 0) & ~select.POLLOUT and self._left.fileno() not in events:
+            self._hear_right()  # else what came from the left decides first: it may be all that is missing
+        return bool(events)
+
+    def _hear_right(self) -> None:
+        """The right neighbour ended. That is well when it had all its data, as after the last exchange."""
+        culprit, what = self._read_word_of_right()
+        if what != _FINISHED or self._unsent:
+            raise self.fail(culprit, what)
+        self._right_finished = True
+
+    def _read_word_of_right(self) -> tuple[int, str]:
+        try:
+            word = self._right.recv(_HEADER.size)
+        except OSError:
+            word = b""
+        if len(word) < _HEADER.size:
+            return self.right_rank, "ended without a word"
+        kind, culprit, _, _ = _HEADER.unpack(word)
+        return self._ended(self.right_rank, kind, culprit)
+
+    @staticmethod
+    def _ended(neighbour: int, kind: int, culprit: int) -> tuple[int, str]:
+        if kind == _ABORT:
+            return culprit, "failed or did not answer"
+        if kind == _BYE:
+            return neighbour, _FINISHED
+        return neighbour, "sent a frame that nobody understands"
+
+    def _out_of_step(self, what: str) -> PeerError:
+        return self.fail(self.left_rank, f"is at another step, or has another model ({what})")
+
+    def _say(self, kind: int, culprit: int) -> None:
+        self._say_right(kind, culprit)
+        with contextlib.suppress(OSError):
+            self._left.send(_HEADER.pack(kind, culprit, 0, 0))
+
+    def _say_right(self, kind: int, culprit: int) -> None:
+        if not self._unsent:  # otherwise the word would be read as data; the end of the stream must do
+            with contextlib.suppress(OSError):
+                self._right.send(_HEADER.pack(kind, culprit, 0, 0))
+
+    def _close(self) -> None:
+        self._left.close()
+        self._right.close()

@@ -1,0 +1,36 @@
+"""What a strategy needs of the network."""
+
+from typing import Any, Protocol
+
+from emberflow.errors import PeerError
+
+Tensor = Any  # tf.Tensor: TensorFlow has no types, and must not be imported here
+
+
+class Transport(Protocol):
+    """Sums and gathers tensors over all ranks, inside graphs and outside.
+
+    All ranks must call the same methods in the same order, with tensors of the same types and, for `sum`, of
+    the same shapes.
+    """
+
+    @property
+    def rank(self) -> int:
+        """Our number, from 0. Rank 0 is the chief."""
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+
+    @property
+    def failure(self) -> PeerError | None:
+        """Why the transport broke, which inside a graph TensorFlow hides behind an error of its own."""
+
+    def sum(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the sum of each tensor over all ranks, the same bits on each rank."""
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return all ranks' slices one after the other in rank order; first dimensions may differ."""
+
+    def close(self) -> None:
+        """Leave the others. May be called twice."""
