@@ -1,0 +1,108 @@
+"""Starting a keeper with its node, from the task's side, and ending both."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+KEEPER = Path(__file__).with_name("keeper.py")
+END_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True)
+class Child:
+    """A running node, seen from the task.
+
+    Attributes:
+        control: Messages to and from the node.
+        log_fd: What the node and its own children print.
+        status_fd: What the keeper says: the node's pid, then how it ended.
+        keeper: The keeper's process; closing its standard input ends the node.
+    """
+
+    control: socket.socket
+    log_fd: int
+    status_fd: int
+    keeper: subprocess.Popen[bytes]
+
+
+@contextmanager
+def running_child(
+    folder: Path, environment: dict[str, str], also_held: tuple[int, ...] = ()
+) -> Iterator[Child]:
+    """Run a node for the length of the block; afterwards neither it nor its folder is there.
+
+    Args:
+        folder: The node's own folder, deleted at the end.
+        environment: All of the node's environment variables.
+        also_held: Descriptors that the keeper keeps open until it ends, so that whoever waits for their end
+            of file knows that everything is cleaned up.
+    """
+    control, theirs = socket.socketpair()
+    log_r, log_w = os.pipe()
+    jvm = _executor_pidfd()
+    held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
+    argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(theirs.fileno())]
+    order = {
+        "argv": argv,
+        "environment": environment,
+        "folder": str(folder),
+        "jvm_fd": jvm,
+        "log_fd": log_w,
+        "node_fds": [theirs.fileno(), log_w],
+    }
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(KEEPER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env={"EMBERFLOW_RUN": environment["EMBERFLOW_RUN"]},
+        pass_fds=(theirs.fileno(), log_w, *held),
+        start_new_session=True,
+    )
+    theirs.close()
+    os.close(log_w)
+    if jvm >= 0:
+        os.close(jvm)
+    stdin, stdout = keeper.stdin, keeper.stdout
+    assert stdin is not None and stdout is not None  # noqa: S101, PT018 - both are pipes, for the type checker
+    try:
+        stdin.write(json.dumps(order).encode() + b"\n")
+        yield Child(control, log_r, stdout.fileno(), keeper)
+    finally:
+        with suppress(BrokenPipeError):
+            stdin.close()
+        control.close()
+        try:
+            keeper.wait(END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            keeper.kill()  # the kernel then kills the node
+            keeper.wait()
+        stdout.close()
+        os.close(log_r)
+
+
+def _executor_pidfd() -> int:
+    """Return a descriptor that becomes readable when the executor's JVM ends, or -1.
+
+    The Spark Python worker's parent is pyspark's daemon, whose parent is the JVM. The daemon's parent is read
+    twice, so that the descriptor cannot be that of a process which took over a freed pid.
+    """
+    daemon = os.getppid()
+    with suppress(OSError, AttributeError, ValueError, IndexError):
+        jvm = _parent_of(daemon)
+        fd = os.pidfd_open(jvm)
+        if _parent_of(daemon) == jvm:
+            return fd
+        os.close(fd)
+    return -1
+
+
+def _parent_of(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])  # the name in brackets may hold blanks

@@ -1,0 +1,134 @@
+"""The keeper: a small process that starts one node and ends it, whatever happens around it.
+
+It stands between a Spark task and the node, has one thread, and imports nothing but the standard library, so
+no native code can keep it from acting. It waits for the first of:
+
+- its standard input closes: the task has let go, died, or was killed;
+- the node ends;
+- the executor's JVM ends (where the kernel has pidfds).
+
+Then it kills the node's whole process group and every descendant that left the group, reaps them, deletes the
+node's folder and says on its standard output how the node ended. If the keeper itself is killed the kernel
+kills the node.
+
+Run by path (``python -I -S keeper.py``), with one JSON line on standard input: see `main`.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> None:
+    """Start the node that the line on standard input describes; return when nothing of it is left."""
+    order = json.loads(_read_line(0))
+    wake_r, wake_w = os.pipe()
+    os.set_blocking(wake_w, False)
+    signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only the byte on the wakeup pipe matters
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+    node = _start(order)
+    _say({"pid": node})
+    status = _wait(node, wake_r, order["jvm_fd"])
+    _kill_everything(node)
+    shutil.rmtree(order["folder"], ignore_errors=True)
+    _say({"status": status})
+
+
+def _start(order: dict[str, Any]) -> int:
+    """Fork and run the node in a process group of its own."""
+    keeper = os.getpid()
+    node = os.fork()
+    if node:
+        with contextlib.suppress(OSError):  # the child does it too: whoever comes first
+            os.setpgid(node, node)
+        for fd in order["node_fds"]:
+            os.close(fd)
+        return node
+    try:
+        os.setpgid(0, 0)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:  # the keeper died between fork and prctl: no signal will come
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(devnull, 0)
+        log = order["log_fd"]
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.execve(order["argv"][0], order["argv"], order["environment"])
+    finally:
+        os._exit(127)
+
+
+def _wait(node: int, wake_fd: int, jvm_fd: int) -> int | None:
+    """Wait for the node's end and return its exit code, or None when it has to be ended."""
+    watched = [0, wake_fd] + ([jvm_fd] if jvm_fd >= 0 else [])
+    poll = select.poll()
+    for fd in watched:
+        poll.register(fd, select.POLLIN | select.POLLHUP)
+    while True:
+        fired = {fd for fd, _ in poll.poll()}
+        if wake_fd in fired:
+            os.read(wake_fd, 4096)
+            pid, status = os.waitpid(node, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+        if fired - {wake_fd}:
+            return None
+
+
+def _kill_everything(node: int) -> None:
+    """Kill the node's group, then whatever was reparented to us, until nothing is left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(node, signal.SIGKILL)
+    while children := _children():
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def _children() -> list[int]:
+    """Return the processes whose parent we are, dead or alive."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as listing:  # noqa: PTH123 - no pathlib here
+            return [int(pid) for pid in listing.read().split()]
+    except OSError:
+        return []
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _read_line(fd: int) -> bytes:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = os.read(fd, 1 << 16)  # nothing follows the line but the end
+        if not data:
+            sys.exit(0)  # the task was gone before it gave its order
+        line += data
+    return bytes(line)
+
+
+def _say(message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

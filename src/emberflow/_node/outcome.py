@@ -1,0 +1,114 @@
+"""How a node ended, as data that travels: by the driver's wire, by Spark's rows, or in an error's text."""
+
+import json
+import signal
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from emberflow.errors import NodeError, NodeFailedError, NodeLostError
+
+Ending = Literal["returned", "raised", "lost", "refused"]
+
+# What a node says of itself when another node is the cause.
+COLLATERAL = frozenset(
+    {
+        "PeerError",
+        "UnavailableError",
+        "AbortedError",
+        "CancelledError",
+        "ConnectionError",
+        "ConnectionResetError",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How one node ended.
+
+    Attributes:
+        ending: "returned"; "raised" by your function; "lost" without a word; "refused" to start at all.
+        problem: What happened, in one or more lines; for "raised" the traceback.
+        fix: What to do, where it is known; "" takes the usual sentence.
+        exception_type: For "raised": the class's name.
+        value_bytes: Size of the pickled value.
+    """
+
+    rank: int
+    role: str
+    index: int
+    host: str
+    ending: Ending
+    problem: str = ""
+    fix: str = ""
+    exception_type: str = ""
+    seconds: float = 0.0
+    devices: tuple[str, ...] = ()
+    log_tail: str = ""
+    value_bytes: int = 0
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The node as people see it."""
+        return f"{self.role} {self.rank}"
+
+    @property
+    def is_collateral(self) -> bool:
+        """Whether this looks like the consequence of another node's end."""
+        return self.ending == "raised" and self.exception_type in COLLATERAL
+
+    def to_json(self) -> str:
+        """Return all of it as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Outcome":
+        """Return what `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**fields | {"devices": tuple(fields["devices"])})
+
+    def error(self, others: tuple[str, ...] = ()) -> NodeError:
+        """Return the error to raise on the driver."""
+        where = f"{self.name.capitalize()} on {self.host}"
+        known = {"rank": self.rank, "role": self.role, "host": self.host, "others": others}
+        if self.ending == "raised":
+            failed = NodeFailedError(
+                f"{where} failed. Your function raised:\n{self.problem.rstrip()}",
+                fix=self.fix or "Mend the function; run it with workers=1 to debug it alone.",
+                log_tail=self.log_tail,
+                **known,  # type: ignore[arg-type]
+            )
+            failed.remote_traceback = self.problem
+            failed.exception_type = self.exception_type
+            return failed
+        return NodeLostError(
+            f"{where} was lost: {self.problem.rstrip()}",
+            fix=self.fix or "Look at the executor's log on that host.",
+            log_tail=self.log_tail,
+            **known,  # type: ignore[arg-type]
+        )
+
+
+def describe_exit(status: int | None) -> tuple[str, str]:
+    """Return what an exit status means, and what to do about it.
+
+    >>> describe_exit(-9)[0]
+    'its process was killed by SIGKILL'
+    """
+    if status is None:
+        return "its process had to be ended", "Look at the executor's log on that host."
+    if status == -signal.SIGKILL:
+        return (
+            "its process was killed by SIGKILL",
+            "If nobody killed it the host ran out of memory: raise spark.executor.memoryOverhead, or use less.",
+        )
+    if status < 0:
+        return (
+            f"its process was ended by {signal.Signals(-status).name}",
+            "A crash of native code: look at the last lines of its log.",
+        )
+    return (
+        f"its process exited with status {status} before your function returned",
+        "Let the function return or raise; os._exit ends the node without a word.",
+    )

@@ -1,0 +1,135 @@
+"""One thread in the task that listens to node, keeper and driver, and puts what it hears in one queue.
+
+The task's own thread belongs to Spark's rows; it takes events from the queue when it has to wait.
+"""
+
+import json
+import os
+import queue
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from emberflow._node.child import Child
+from emberflow._node.frames import Frames, Message, pack
+
+TAIL_LINES = 40
+LINE_LIMIT = 8192
+READ = 1 << 16
+
+
+class Watch:
+    """Hears everything around one node until it is closed.
+
+    Events in `queue`, each a message: from the node ``ready``, ``ended``; from the keeper ``exit``; from the
+    driver ``gathered``, ``quit``; ``driver_gone`` when its end of the wire closed.
+    """
+
+    def __init__(self, child: Child, driver: socket.socket | None, forward_logs: bool) -> None:
+        self.queue: queue.Queue[Message] = queue.Queue()
+        self._child = child
+        self._driver = driver
+        self._forward_logs = forward_logs and driver is not None
+        self._tail: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._partial = b""
+        self._sending = threading.Lock()
+        self._log_drained = threading.Event()
+        self._stop_r, self._stop_w = os.pipe()
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(target=self._listen, name="emberflow-watch", daemon=True)
+        self._thread.start()
+
+    def tail(self) -> str:
+        """Return the last lines of the node's log."""
+        lines = [*self._tail, self._partial] if self._partial else list(self._tail)
+        return b"\n".join(lines).decode(errors="replace")
+
+    def tell_node(self, message: Message) -> None:
+        """Send a message to the node; if it is gone the keeper says so."""
+        with suppress(OSError):
+            self._child.control.sendall(pack(message))
+
+    def tell_driver(self, message: Message) -> None:
+        """Send a message to the driver, if there is one to talk to."""
+        if self._driver is not None:
+            with suppress(OSError), self._sending:
+                self._driver.sendall(pack(message))
+
+    def drain_log(self, timeout: float) -> None:
+        """Wait until everything that the node printed is read: when all holders of its end are gone."""
+        self._log_drained.wait(timeout)
+
+    def close(self) -> None:
+        """Stop listening."""
+        os.close(self._stop_w)
+        self._thread.join()
+        os.close(self._stop_r)
+        self._selector.close()
+
+    def _listen(self) -> None:
+        sources: list[tuple[object, Callable[[], bool]]] = [
+            (self._child.control, self._messages_from(self._child.control, {})),
+            (self._child.log_fd, self._on_log),
+            (self._child.status_fd, self._on_status),
+        ]
+        if self._driver is not None:
+            sources.append((self._driver, self._messages_from(self._driver, {"driver_gone": True})))
+        for source, handler in sources:
+            self._selector.register(source, selectors.EVENT_READ, handler)  # type: ignore[arg-type]
+        self._selector.register(self._stop_r, selectors.EVENT_READ, None)
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    return
+                if not key.data():
+                    self._selector.unregister(key.fileobj)
+
+    def _messages_from(self, sock: socket.socket, last: Message) -> Callable[[], bool]:
+        frames = Frames()
+
+        def read() -> bool:
+            try:
+                data = sock.recv(READ)
+            except OSError:
+                data = b""
+            for message in frames.feed(data):
+                if "metric" in message:
+                    self.tell_driver(message)
+                else:
+                    self.queue.put(message)
+            if not data and last:
+                self.queue.put(last)
+            return bool(data)
+
+        return read
+
+    def _on_status(self) -> bool:
+        data = os.read(self._child.status_fd, READ)
+        for line in data.splitlines():
+            message = json.loads(line)
+            if "status" in message:
+                self.queue.put({"exit": message["status"]})
+        if not data:
+            self.queue.put({"keeper_gone": True})
+        return bool(data)
+
+    def _on_log(self) -> bool:
+        data = os.read(self._child.log_fd, READ)
+        if not data:
+            if self._forward_logs and self._partial:
+                self.tell_driver({"log": self._partial.decode(errors="replace")})
+            self._log_drained.set()
+            return False
+        with suppress(OSError):
+            os.write(2, data)  # the executor's own log
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > LINE_LIMIT:
+            lines.append(self._partial)
+            self._partial = b""
+        self._tail.extend(line[:LINE_LIMIT] for line in lines[-TAIL_LINES:])
+        if self._forward_logs and lines:
+            self.tell_driver({"log": b"\n".join(lines).decode(errors="replace")})
+        return True

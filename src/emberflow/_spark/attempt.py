@@ -1,0 +1,214 @@
+"""One try of the whole gang: from the first node to the end of the last, seen from the driver."""
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+from emberflow._node.frames import Message
+from emberflow._node.outcome import Outcome
+from emberflow._plan.plan import RunPlan
+from emberflow._spark.console import Console
+from emberflow._spark.hub import Hub
+from emberflow._spark.job import Job, outcome_in, translate
+from emberflow.errors import EmberflowError, StartTimeoutError
+from emberflow.result import Metric
+
+log = logging.getLogger("emberflow")
+
+SETTLE = 0.3  # seconds in which other nodes may still name the true cause
+QUIT_GRACE = 3.0  # seconds that tasks get to end by themselves before Spark is told to end them
+END_TIMEOUT = 20.0
+SILENCE = 8.0  # seconds after which running tasks that did not dial are taken to be unable to
+
+
+class Attempt:
+    """Watches one gang. Every wait has a deadline; when `supervise` is over, nothing of the gang is left."""
+
+    def __init__(self, plan: RunPlan, hub: Hub, job: Job, console: Console) -> None:
+        self.metrics: list[Metric] = []
+        self._plan = plan
+        self._hub = hub
+        self._job = job
+        self._console = console
+        self._hosts: dict[int, str] = {}
+        self._ready: set[int] = set()
+        self._gone: set[int] = set()
+        self._outcomes: dict[int, Outcome] = {}
+        self._failures: list[Outcome] = []
+        self._rows: list[Any] | None = None
+        self._job_error: Exception | None = None
+        self._deadline: float | None = time.monotonic() + plan.start_timeout
+        self._silent_since: float | None = None
+        self._quitting = False
+        self._handlers: dict[str, Callable[[int, Message], None]] = {
+            "log": self._on_log,
+            "metric": self._on_metric,
+            "joined": self._on_joined,
+            "ready": self._on_ready,
+            "outcome": self._on_outcome,
+            "gone": self._on_gone,
+            "rows": self._on_rows,
+            "job_error": self._on_job_error,
+            "tasks_running": self._on_tasks_running,
+        }
+
+    def supervise(self) -> list[Any]:
+        """Return what Spark brought back, or raise what went wrong."""
+        self._job.start()
+        try:
+            self._until(self._is_over)
+        finally:
+            self._wind_down()
+        if error := self._error():
+            raise error
+        if self._rows is None:
+            raise translate(self._job_error or RuntimeError("the job ended without a result"))
+        return self._rows
+
+    def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
+        """Handle events until `is_over`, or for `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not is_over():
+            self._check_start()
+            waits = [limit for limit in (end, self._deadline, self._silence_ends()) if limit is not None]
+            left = min(waits) - time.monotonic() if waits else None
+            if end is not None and time.monotonic() >= end:
+                return
+            try:
+                event = self._hub.events.get(timeout=None if left is None else max(left, 0.01))
+            except queue.Empty:
+                continue
+            self._handle(event)
+
+    def _is_over(self) -> bool:
+        if self._failures or self._job_error:
+            return True
+        return self._rows is not None
+
+    def _handle(self, event: Message) -> None:
+        for kind, handler in self._handlers.items():
+            if kind in event:
+                handler(event.get("rank", -1), event)
+
+    def _on_log(self, rank: int, event: Message) -> None:
+        self._console.lines(rank, event["log"])
+
+    def _on_joined(self, rank: int, event: Message) -> None:
+        self._hosts[rank] = event["joined"]
+        self._silent_since = None
+        if len(self._hosts) == len(self._plan.nodes) and self._deadline:
+            self._deadline += 1.0  # the task's own deadline comes first: it knows more
+
+    def _on_ready(self, rank: int, _: Message) -> None:
+        self._ready.add(rank)
+        if len(self._ready) == len(self._plan.nodes):
+            self._deadline = None
+            self._console.status("running")
+
+    def _on_rows(self, _: int, event: Message) -> None:
+        self._rows = event["rows"]
+
+    def _on_job_error(self, _: int, event: Message) -> None:
+        self._job_error = event["job_error"]
+        if outcome := outcome_in(event["job_error"]):
+            self._record(outcome)
+
+    def _on_tasks_running(self, _: int, __: Message) -> None:
+        if not self._hosts and self._silent_since is None and self._deadline is not None:
+            self._silent_since = time.monotonic()
+
+    def _on_metric(self, rank: int, event: Message) -> None:
+        metric = Metric(rank=rank, step=event["step"], values=event["metric"], seconds=event["seconds"])
+        self.metrics.append(metric)
+        self._console.metric(metric)
+
+    def _on_outcome(self, _: int, event: Message) -> None:
+        self._record(Outcome.from_json(event["outcome"]))
+
+    def _record(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.rank] = outcome
+        if outcome.ending != "returned":
+            self._failures.append(outcome)
+
+    def _on_gone(self, rank: int, _: Message) -> None:
+        self._gone.add(rank)
+        if rank not in self._outcomes and not self._quitting:
+            node = self._plan.nodes[rank]
+            lost = Outcome(
+                rank=rank,
+                role=node.role,
+                index=node.index,
+                host=self._hosts[rank],
+                ending="lost",
+                problem="its Spark task ended without a word: the executor or its Python worker was killed",
+                fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
+                "spark.executor.memoryOverhead.",
+            )
+            self._record(lost)
+
+    def _silence_ends(self) -> float | None:
+        return None if self._silent_since is None else self._silent_since + SILENCE
+
+    def _check_start(self) -> None:
+        now = time.monotonic()
+        if self._silent_since is not None and now >= self._silent_since + SILENCE:
+            self._silent_since = None
+            self._deadline = None  # the tasks run and keep the start's deadline themselves
+            log.warning(
+                "Executors cannot reach this process at %s: output and progress come when the run is over. "
+                "Pass driver_host=... with an address that they can reach.",
+                self._plan.driver_address,
+            )
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            raise self._start_timeout()
+
+    def _start_timeout(self) -> StartTimeoutError:
+        absent = [node.name for node in self._plan.nodes if node.rank not in self._hosts]
+        unready = [node.name for node in self._plan.nodes if node.rank in set(self._hosts) - self._ready]
+        said = []
+        if absent:
+            said.append(f"Spark has not started {', '.join(absent)}: its slots may be busy with other jobs")
+        if unready:
+            said.append(f"{', '.join(unready)} started but did not get ready")
+        return StartTimeoutError(
+            f"All nodes must be up within {self._plan.start_timeout:g} s. Received: {'; '.join(said)}.",
+            fix="Wait until other jobs are done, see what your function's modules do on import, or raise "
+            "start_timeout.",
+        )
+
+    def _wind_down(self) -> None:
+        """End whatever still runs, and wait until it is gone."""
+        self._deadline = self._silent_since = None
+        if self._rows is None:
+            if self._failures:
+                self._until(lambda: False, SETTLE)
+            self._quitting = True
+            self._hub.broadcast({"quit": True})
+            if len(self._hosts) < len(self._plan.nodes):
+                self._job.cancel()
+            self._until(self._is_quiet, QUIT_GRACE)
+            if not self._is_quiet():
+                self._job.cancel()
+        self._until(self._is_quiet, END_TIMEOUT)
+        if not self._is_quiet():
+            log.warning("Some tasks of run %s did not end within %g s.", self._plan.run_id, END_TIMEOUT)
+
+    def _is_quiet(self) -> bool:
+        job_over = self._rows is not None or self._job_error is not None
+        return job_over and set(self._hosts) <= self._gone
+
+    def _error(self) -> EmberflowError | None:
+        """Return the one error to raise: the first failure that is not the consequence of another."""
+        if not self._failures:
+            return None
+        causes = [outcome for outcome in self._failures if not outcome.is_collateral]
+        cause = (causes or self._failures)[0]
+        others = tuple(
+            f"{other.name} on {other.host}: {other.problem.strip().splitlines()[-1]}"
+            for other in self._failures
+            if other is not cause and other.problem.strip()
+        )
+        return cause.error(others)

@@ -1,0 +1,67 @@
+"""What a person sees while a run goes on: nodes' lines with their name in front, and one line of progress."""
+
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from emberflow._plan.roles import Node
+from emberflow.result import Metric
+
+log = logging.getLogger("emberflow")
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+class Console:
+    """Shows one run on standard error; shows nothing when it is not asked to."""
+
+    def __init__(self, nodes: Sequence[Node], verbose: bool) -> None:
+        self._names = {node.rank: node.name for node in nodes}
+        self._verbose = verbose
+        self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            console=self._rich,
+            transient=True,
+            disable=not (verbose and self._rich.is_terminal),
+        )
+        self._task = self._progress.add_task("starting nodes", total=None, numbers="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def status(self, text: str) -> None:
+        """Say what the run is doing now."""
+        log.info("%s", text)
+        self._progress.update(self._task, description=text)
+
+    def lines(self, rank: int, text: str) -> None:
+        """Show what a node printed."""
+        if not self._verbose:
+            return
+        label = f"[{self._names[rank]}] "
+        colour = COLOURS[rank % len(COLOURS)]
+        for line in text.split("\n"):
+            self._rich.print(Text(label, style=colour) + Text(line.rstrip("\r")))
+
+    def metric(self, metric: Metric) -> None:
+        """Show the newest numbers of the chief."""
+        if metric.rank == 0:
+            numbers = "  ".join(f"{name} {value:.4g}" for name, value in metric.values.items())
+            step = "" if metric.step is None else f"step {metric.step:,}  "
+            self._progress.update(self._task, description="training", numbers=f"{step}{numbers}")

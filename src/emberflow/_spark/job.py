@@ -1,0 +1,153 @@
+"""The Spark job of one attempt, on a thread of its own; the one place that translates Spark's errors."""
+
+import contextlib
+import functools
+import queue
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+from emberflow._node.frames import Message
+from emberflow._node.outcome import Outcome
+from emberflow._spark.facts import is_connect
+from emberflow._spark.task import MARK, OUTPUT_SCHEMA, TaskSpec, run_task
+from emberflow.errors import ClusterError, EmberflowError, RunCancelledError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Job:
+    """Runs one task per node and puts what came of it into `events`.
+
+    Events: ``rows`` when Spark brought them all back; ``job_error`` with the exception; on Spark Connect
+    ``tasks_running`` with their number, since no other sign of life may come.
+    """
+
+    def __init__(self, spark: "SparkSession", spec: TaskSpec, events: "queue.Queue[Message]") -> None:
+        self._spark = spark
+        self._spec = spec
+        self._events = events
+        self._is_connect = is_connect(spark)
+        plan = spec.plan
+        self._tag = f"emberflow-{plan.run_id}-{plan.attempt}"
+        self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
+
+    def start(self) -> None:
+        """Submit the job."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Have Spark end the job's tasks."""
+        with contextlib.suppress(Exception):  # a session that is gone has no tasks either
+            if self._is_connect:
+                self._spark.interruptTag(self._tag)
+            else:
+                self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the thread; tell whether it ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            if self._is_connect:
+                with _progress(self._spark, self._events):
+                    self._spark.addTag(self._tag)  # per thread, so it ends with this one
+                    rows = self._collect()
+            else:
+                context = self._spark.sparkContext
+                context.addJobTag(self._tag)
+                context.setInterruptOnCancel(True)
+                context.setLocalProperty("spark.job.description", f"emberflow {self._spec.plan.run_id}")
+                rows = self._collect()
+            self._events.put({"rows": rows})
+        except Exception as error:  # noqa: BLE001 - whatever Spark raised; the attempt judges it
+            self._events.put({"job_error": error})
+
+    def _collect(self) -> list[Any]:
+        ranks = len(self._spec.plan.nodes)
+        seats = self._spark.range(0, ranks, 1, ranks)
+        task = functools.partial(run_task, self._spec)
+        return seats.mapInArrow(task, OUTPUT_SCHEMA, barrier=True).collect()
+
+
+@contextlib.contextmanager
+def _progress(spark: Any, events: "queue.Queue[Message]") -> Any:
+    def handler(*, inflight_tasks: int = 0, **_: Any) -> None:
+        if inflight_tasks:
+            events.put({"tasks_running": inflight_tasks})
+
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+def outcome_in(error: BaseException) -> Outcome | None:
+    """Return the outcome that a task put into its own exception, if there is one in Spark's text."""
+    found = re.search(f"{MARK}(.+?){MARK}", str(error), re.DOTALL)
+    return Outcome.from_json(found[1]) if found else None
+
+
+# What Spark says, and what it means for the user: the first match counts.
+TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"No module named '(emberflow|cloudpickle|pyarrow)[^']*'",
+        "The executors' Python has no module {0}.",
+        "Install emberflow on every executor, or send an environment with --archives, and set PYSPARK_PYTHON to it.",
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH\][^\n]*",
+        "Executors and driver run different versions of Python.",
+        "Set the environment variable PYSPARK_PYTHON to the driver's Python before the session starts.",
+    ),
+    (
+        r"Cannot run program \"([^\"]+)\"",
+        "The executors cannot start {0} as their Python.",
+        "Set the environment variable PYSPARK_PYTHON to a Python that exists on every executor.",
+    ),
+    (
+        r"SPARK-24819|BARRIER_STAGE_WITH_INSUFFICIENT_SLOTS|require more slots",
+        "Spark cannot start all nodes at the same time: it has too few task slots.",
+        "Pass fewer workers, or start the session with more executors or cores.",
+    ),
+    (
+        r"SPARK-24942|dynamic resource allocation",
+        "Spark refuses barrier stages under dynamic allocation.",
+        "Start the session with spark.dynamicAllocation.enabled=false.",
+    ),
+    (
+        r"spark\.driver\.maxResultSize",
+        "What your function returned is larger than Spark lets a job bring back (spark.driver.maxResultSize).",
+        "Save large values to storage and return the path, or raise spark.driver.maxResultSize.",
+    ),
+    (
+        r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext",
+        "The Spark session was stopped while the nodes ran.",
+        "Keep the session until run has returned.",
+    ),
+)
+CANCELLED = re.compile(
+    r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED|cancelled because|was cancelled"
+)
+
+
+def translate(error: Exception) -> EmberflowError:
+    """Return Spark's error as one of ours."""
+    text = str(error)
+    if CANCELLED.search(text):
+        return RunCancelledError(
+            "The Spark job of this run was cancelled while its nodes ran.",
+            fix="Run it again; if nobody cancelled it, look at the Spark UI's list of failed jobs.",
+        )
+    for pattern, problem, fix in TRANSLATIONS:
+        if found := re.search(pattern, text):
+            return ClusterError(problem.format(*found.groups()), fix=fix)
+    first = "\n".join(text.splitlines()[:12])
+    return ClusterError(
+        f"The Spark job of this run failed:\n{first}",
+        fix="Look at the executors' logs; the whole of Spark's message is this error's __cause__.",
+    )

@@ -1,0 +1,27 @@
+"""A waiting room for runs that share one driver: each starts when there are slots for all of its nodes.
+
+Spark itself would queue them too, but silently, and the start deadline would run meanwhile.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_changed = threading.Condition()
+_taken: dict[str, int] = {}
+
+
+@contextmanager
+def seats(application: str, nodes: int, slots: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold `nodes` of the application's `slots` for the length of the block; wait until they are free."""
+    with _changed:
+        if _taken.get(application, 0) + nodes > slots:
+            say(f"waiting: other runs of this driver hold {_taken[application]} of {slots} slots")
+        _changed.wait_for(lambda: _taken.get(application, 0) + nodes <= slots)
+        _taken[application] = _taken.get(application, 0) + nodes
+    try:
+        yield
+    finally:
+        with _changed:
+            _taken[application] -= nodes
+            _changed.notify_all()

@@ -1,0 +1,65 @@
+"""What a run gives back: the chief's value, and one report per node."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One call of ``ctx.report`` on one node.
+
+    Attributes:
+        rank: The node that reported.
+        step: The step it named, or None.
+        values: Name to number.
+        seconds: When it was reported, in seconds since that node called your function.
+    """
+
+    rank: int
+    step: int | None
+    values: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What one node sends back when it is done.
+
+    Attributes:
+        rank: The node's global number.
+        role: chief, worker, ps or evaluator.
+        index: Its number within its role.
+        host: Where it ran, as Spark names it.
+        devices: The accelerators that it could see; empty on a CPU node.
+        seconds: How long your function ran there.
+        log_tail: The last lines that it printed.
+        value: What your function returned there, if that was small and could be sent.
+    """
+
+    rank: int
+    role: str
+    index: int
+    host: str
+    devices: tuple[str, ...] = ()
+    seconds: float = 0.0
+    log_tail: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What ``emberflow.run`` returns.
+
+    Attributes:
+        value: What your function returned on the chief.
+        reports: One per node, in rank order.
+        metrics: Everything reported by ``ctx.report``, in order of arrival.
+        seconds: How long the run took on the driver, start to end.
+        attempts: How many times the gang was started.
+    """
+
+    value: Any
+    reports: tuple[Report, ...]
+    metrics: tuple[Metric, ...] = field(default=(), repr=False)
+    seconds: float
+    attempts: int = 1
