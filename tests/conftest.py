@@ -1,0 +1,138 @@
+"""Fixtures for all tests: Spark sessions of every kind, the leak check, MNIST."""
+
+import gzip
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from emberflow._java import find_java_home
+from emberflow.errors import ClusterError
+from tests import leaks
+from tests.sessions import KINDS, Sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+
+
+def prepare_environment() -> None:
+    """Set what Spark's JVMs and executors inherit; before PySpark starts its first."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Functions of test modules are pickled by name, so executors must find the modules.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    for foreign in (
+        "SPARK_HOME",
+        "SPARK_CONF_DIR",
+        "SPARK_REMOTE",
+        "SPARK_CONNECT_MODE_ENABLED",
+        "TF_CONFIG",
+    ):
+        os.environ.pop(foreign, None)
+    with suppress(ClusterError):  # tests/unit needs no Java
+        os.environ["JAVA_HOME"] = str(find_java_home())
+    leaks.mark_this_process()
+
+
+prepare_environment()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests of one kind of cluster together: going from one to another takes ten seconds."""
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> tuple[int, int]:
+    names = getattr(item, "fixturenames", ())
+    kinds = [kind for kind in KINDS if f"spark_{kind}" in names]
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and "spark" in callspec.params:
+        kinds.append(callspec.params["spark"])
+    is_unit = "unit" in item.path.parts
+    return (0 if is_unit else 1, max((list(KINDS).index(kind) + 1 for kind in kinds), default=0))
+
+
+@pytest.fixture(scope="session")
+def sessions() -> Iterator[Sessions]:
+    """The keeper of the one session that may live at a time."""
+    keeper = Sessions()
+    yield keeper
+    keeper.close()
+
+
+@pytest.fixture
+def spark_local(sessions: Sessions) -> "SparkSession":
+    """``local[2]``: threads, as in a notebook. Not a cluster."""
+    return sessions.get("local")
+
+
+@pytest.fixture
+def spark_cluster(sessions: Sessions) -> "SparkSession":
+    """``local-cluster[2,1,1024]``: two executor JVMs with one slot each."""
+    return sessions.get("cluster")
+
+
+@pytest.fixture
+def spark_standalone(sessions: Sessions) -> "SparkSession":
+    """A Master and two Workers of one slot each, all processes of their own."""
+    return sessions.get("standalone")
+
+
+@pytest.fixture
+def spark_connect(sessions: Sessions) -> "SparkSession":
+    """A remote session on a Spark Connect server with two executors."""
+    return sessions.get("connect")
+
+
+@pytest.fixture(params=list(KINDS))
+def spark(request: pytest.FixtureRequest, sessions: Sessions) -> "SparkSession":
+    """Each kind in turn: for the smoke set."""
+    return sessions.get(request.param)
+
+
+@pytest.fixture
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After the test, wait until no process, port or folder of a run is left; name what stays."""
+    for name in request.fixturenames:  # what a session brings with it was there before
+        if name == "spark" or name.startswith("spark_"):
+            request.getfixturevalue(name)
+    before = leaks.look()
+    yield
+    leaks.await_nothing_beyond(before)
+
+
+class Mnist(NamedTuple):
+    """Handwritten digits: images as uint8 of (rows, 28, 28), labels as uint8."""
+
+    train_images: Any
+    train_labels: Any
+    test_images: Any
+    test_labels: Any
+
+
+@pytest.fixture(scope="session")
+def mnist() -> Mnist:
+    """The four files of MNIST, from EMBERFLOW_MNIST or beside the repository."""
+    folder = Path(os.environ.get("EMBERFLOW_MNIST", ROOT.parent / "shared" / "data" / "mnist"))
+    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    files = [next(iter(folder.glob(f"{name}-ubyte*")), None) for name in names]
+    if None in files:
+        pytest.skip(f"no MNIST in {folder}; set EMBERFLOW_MNIST to the folder of its four idx files")
+    return Mnist(*(read_idx(file) for file in files if file is not None))
+
+
+def read_idx(path: Path) -> Any:
+    """Read an array of bytes in the idx format, gzipped or not."""
+    import numpy as np
+
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    axes = data[3]
+    shape = np.frombuffer(data, ">u4", count=axes, offset=4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)

@@ -1,0 +1,84 @@
+"""What a run must not leave behind: processes, listening ports, folders."""
+
+import os
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+# Every process that the tests start, at any depth, carries this mark; so a neighbour's are not blamed on us.
+MARK = "EMBERFLOW_TESTS"
+RUN = "EMBERFLOW_RUN"
+DEADLINE = 10.0
+
+
+def mark_this_process() -> None:
+    """Let all children carry the mark."""
+    os.environ[MARK] = uuid.uuid4().hex
+
+
+class Belongings(NamedTuple):
+    """What there is at one moment, in words."""
+
+    nodes: frozenset[str]
+    ports: frozenset[str]
+    folders: frozenset[str]
+
+    def beyond(self, before: "Belongings") -> list[str]:
+        """Name what was not there before. Nodes are named whenever they are there: each belongs to one run."""
+        return sorted((self.ports - before.ports) | (self.folders - before.folders) | self.nodes)
+
+
+def look() -> Belongings:
+    """Look at all processes that carry our mark, and at the folders where runs put theirs."""
+    nodes, ports = set(), set()
+    for process in psutil.process_iter():
+        try:
+            env = os.environ if process.pid == os.getpid() else process.environ()
+            if env.get(MARK) != os.environ[MARK] or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            words = " ".join(process.cmdline())[:200]
+            if env.get(RUN) and process.pid != os.getpid():
+                nodes.add(f"process {process.pid} of run {env[RUN]}: {words}")
+            if not _is_sparks_own(words):
+                ports |= {f"port {port} of process {process.pid}: {words}" for port in _listening(process)}
+        except psutil.Error:
+            continue  # it has just ended, or is not ours to look at
+    return Belongings(frozenset(nodes), frozenset(ports), frozenset(_folders()))
+
+
+def await_nothing_beyond(before: Belongings, timeout: float = DEADLINE) -> None:
+    """Return as soon as nothing new is there; fail with its names after the deadline."""
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while left := look().beyond(before):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"left behind after {timeout:.0f} s:\n  " + "\n  ".join(left))
+        pause.wait(0.05)
+
+
+def _is_sparks_own(words: str) -> bool:
+    """Executors and PySpark's daemons come and go, with ports of theirs."""
+    return "org.apache.spark" in words or "pyspark.daemon" in words or "pyspark/daemon" in words
+
+
+def _listening(process: psutil.Process) -> set[int]:
+    connections = process.net_connections(kind="tcp")
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+
+
+def _folders() -> set[str]:
+    """Name our folders in the temporary folder, and those inside the scratch folders of Spark."""
+    temporary = Path(tempfile.gettempdir())
+    found = set(temporary.glob("emberflow-*"))
+    for scratch in (*temporary.glob("emberflow-c*-*/"), *temporary.glob("spark-*/"), *_local_dirs()):
+        found |= set(scratch.rglob("emberflow-*"))
+    return {f"folder {path}" for path in found}
+
+
+def _local_dirs() -> list[Path]:
+    return [Path(name) for name in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if name]

@@ -1,0 +1,179 @@
+"""Spark sessions for tests: real clusters of two executors, started when first asked for and kept."""
+
+import os
+import shutil
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberflow._daemons import daemon_group, hear
+from emberflow.local_cluster import _environment, local_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+SLOTS = 2
+START_TIMEOUT = 120.0
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "1g",
+    "spark.cores.max": str(SLOTS),
+    "spark.sql.shuffle.partitions": "2",
+    "spark.task.maxFailures": "1",
+    # Jobs wait until both executors are there; a barrier stage that comes too early looks again after 15 s.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+}
+CONNECT_SETTINGS = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
+
+
+class Sessions:
+    """One session at a time: a process may have one SparkContext, and classic and Connect exclude each other."""
+
+    def __init__(self) -> None:
+        self._kind = ""
+        self._session: SparkSession | None = None
+        self._holding = ExitStack()
+
+    def get(self, kind: str) -> "SparkSession":
+        """Return the session of this kind with both executors up; end the one of another kind."""
+        if self._session is not None and (kind != self._kind or not is_alive(self._session)):
+            self.close()
+        if self._session is None:
+            session = self._holding.enter_context(KINDS[kind]())
+            self._kind, self._session = kind, session
+            await_executors(session)
+        elif not has_executors(self._session):  # a test has killed one
+            await_executors(self._session)
+        return self._session
+
+    def close(self) -> None:
+        """End what is running."""
+        self._session = None
+        holding, self._holding = self._holding, ExitStack()
+        holding.close()
+
+
+@contextmanager
+def classic(master: str) -> "Iterator[SparkSession]":
+    """Run a classic session on this master."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.master(master).appName("tests").config(map=dict(SETTINGS)).getOrCreate()
+    app = session.sparkContext.applicationId
+    try:
+        yield session
+    finally:
+        session.stop()
+        remove_work_dir(app)
+
+
+@contextmanager
+def standalone() -> "Iterator[SparkSession]":
+    """Run a classic session on a Master and two Workers of its own."""
+    with local_cluster(workers=SLOTS, cores=1) as cluster, classic(cluster.url) as session:
+        yield session
+
+
+@contextmanager
+def connect() -> "Iterator[SparkSession]":
+    """Run a Spark Connect server with two executors, and a remote session on it."""
+    from pyspark.sql import SparkSession
+
+    with connect_server() as url:
+        session = SparkSession.builder.remote(url).getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+            # PySpark leaves this set, and then refuses every classic session of this process.
+            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+@contextmanager
+def connect_server() -> "Iterator[str]":
+    """Run a Spark Connect server on ``local-cluster[2,1,1024]``; its address is the value."""
+    with daemon_group("emberflow-connect-") as group:
+        env = _environment(group.folder)
+        command = [f"{env['SPARK_HOME']}/bin/spark-submit", "--master", f"local-cluster[{SLOTS},1,1024]"]
+        for key, value in (SETTINGS | CONNECT_SETTINGS).items():
+            command += ["--conf", f"{key}={value}"]
+        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        server = group.start("Connect", command, env, listen_for=r"Connect server started at: \S*?(\d+)\s*$")
+        port = hear(server, time.monotonic() + START_TIMEOUT)
+        try:
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            for app in set(_apps_in(group.folder / "Connect.log")):
+                remove_work_dir(app)
+
+
+KINDS: "dict[str, Callable[[], Any]]" = {
+    "local": lambda: classic(f"local[{SLOTS}]"),
+    "cluster": lambda: classic(f"local-cluster[{SLOTS},1,1024]"),
+    "standalone": standalone,
+    "connect": connect,
+}
+
+
+def is_alive(session: "SparkSession") -> bool:
+    """Say whether the session can still run jobs."""
+    if is_remote(session):
+        return not getattr(session, "is_stopped", False)
+    jsc = session.sparkContext._jsc
+    return jsc is not None and not jsc.sc().isStopped()
+
+
+def is_remote(session: "SparkSession") -> bool:
+    """Say whether this is a Spark Connect session."""
+    return ".connect." in type(session).__module__
+
+
+def has_executors(session: "SparkSession") -> bool:
+    """Say whether as many executors as there should be are registered (unknown on Connect: yes)."""
+    if is_remote(session) or str(session.sparkContext.master).startswith("local["):
+        return True
+    return executors(session) >= SLOTS
+
+
+def executors(session: "SparkSession") -> int:
+    """Count the executors that the driver knows; the driver counts itself too."""
+    return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def await_executors(session: "SparkSession") -> None:
+    """Return when two tasks can run at the same time."""
+    deadline = time.monotonic() + START_TIMEOUT
+    pause = threading.Event()
+    while not has_executors(session):
+        assert time.monotonic() < deadline, f"only {executors(session)} of {SLOTS} executors came up"
+        pause.wait(0.05)
+    assert session.range(0, SLOTS, 1, SLOTS).mapInArrow(_same, "id long", barrier=True).count() == SLOTS
+
+
+def _same(batches: "Iterator[Any]") -> "Iterator[Any]":
+    yield from batches
+
+
+def remove_work_dir(app: str) -> None:
+    """Delete what local-cluster leaves in the installed PySpark after each application."""
+    import pyspark
+
+    shutil.rmtree(Path(pyspark.__file__).parent / "work" / app, ignore_errors=True)
+
+
+def _apps_in(log: Path) -> list[str]:
+    return [
+        word
+        for word in log.read_text(errors="replace").split()
+        if word.startswith("app-") and word[-1].isdigit()
+    ]
