@@ -1,0 +1,1 @@
+"""TFRecord files as a Spark data source, and the codec it stands on."""
