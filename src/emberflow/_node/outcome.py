@@ -105,10 +105,18 @@ def describe_exit(status: int | None) -> tuple[str, str]:
         )
     if status < 0:
         return (
-            f"its process was ended by {signal.Signals(-status).name}",
+            f"its process was ended by {_signal_name(-status)}",
             "A crash of native code: look at the last lines of its log.",
         )
     return (
         f"its process exited with status {status} before your function returned",
         "Let the function return or raise; os._exit ends the node without a word.",
     )
+
+
+def _signal_name(number: int) -> str:
+    """Return the signal's name; real-time signals have none in Python."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

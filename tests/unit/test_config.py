@@ -1,0 +1,28 @@
+"""What the user may choose is checked before anything starts."""
+
+import math
+from typing import Any
+
+import pytest
+
+from emberflow.config import RunConfig
+from emberflow.errors import ConfigError
+
+
+@pytest.mark.parametrize("workers", [0, -1, "two", True, False, 1.0, None, [2], "", b"auto"])
+def test_workers_must_be_a_count_or_auto(workers: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(workers=workers)
+    assert f"Received: workers={workers!r}" in str(caught.value)
+    assert "Fix: Pass workers=1 or higher" in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 1000, "auto"])
+def test_good_workers_are_taken(workers: Any) -> None:
+    assert RunConfig(workers=workers).workers == workers
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, "soon", True, None, math.nan, math.inf])
+def test_start_timeout_must_be_a_positive_number(seconds: Any) -> None:
+    with pytest.raises(ConfigError, match="start_timeout"):
+        RunConfig(workers=1, start_timeout=seconds)

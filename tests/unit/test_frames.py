@@ -1,0 +1,43 @@
+"""Messages come out as they went in, however the stream was cut."""
+
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emberflow._node.frames import MAX_FRAME, Channel, Frames, Message, pack
+from emberflow.errors import PeerError
+
+messages = st.lists(st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=5), max_size=8)
+
+
+@given(messages, st.lists(st.integers(1, 40), min_size=1))
+def test_messages_survive_any_cutting_of_the_stream(sent: list[Message], cuts: list[int]) -> None:
+    stream = b"".join(pack(message) for message in sent)
+    frames = Frames()
+    received: list[Message] = []
+    start = turn = 0
+    while start < len(stream):
+        end = start + cuts[turn % len(cuts)]
+        received.extend(frames.feed(stream[start:end]))
+        start, turn = end, turn + 1
+    assert received == sent
+
+
+def test_a_length_beyond_the_limit_is_refused_before_the_body_comes() -> None:
+    with pytest.raises(PeerError, match="at most"):
+        list(Frames().feed(struct.pack("!I", MAX_FRAME + 1)))
+
+
+def test_a_channel_gives_one_message_at_a_time_and_then_the_end() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.sendall(pack({"a": 1}) + pack({"b": 2}) + pack({"cut": True})[:-1])
+        theirs.close()
+        channel = Channel(ours)
+        assert channel.receive() == {"a": 1}
+        assert channel.receive() == {"b": 2}
+        with pytest.raises(EOFError):
+            channel.receive()
