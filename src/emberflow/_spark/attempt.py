@@ -64,7 +64,9 @@ class Attempt:
         if error := self._error():
             raise error
         if self._rows is None:
-            raise translate(self._job_error or RuntimeError("the job ended without a result"))
+            raise translate(
+                self._job_error or RuntimeError("the job ended without a result")
+            ) from self._job_error
         return self._rows
 
     def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
@@ -186,7 +188,7 @@ class Attempt:
             if self._failures:
                 self._until(lambda: False, SETTLE)
             self._quitting = True
-            self._hub.broadcast({"quit": True})
+            self._hub.dismiss()
             if len(self._hosts) < len(self._plan.nodes):
                 self._job.cancel()
             self._until(self._is_quiet, QUIT_GRACE)

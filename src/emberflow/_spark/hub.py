@@ -1,22 +1,24 @@
 """The driver's end of the wires to all nodes of one attempt: who joined, what they say, what they all agree on."""
 
-import os
 import queue
+import resource
 import selectors
 import socket
 import threading
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from emberflow._node.frames import Frames, Message, send
+from emberflow._node.frames import Frames, Message, pack, send
 from emberflow._node.handshake import prove_as_client, prove_as_server
-from emberflow.errors import PeerError
+from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
 SEND_TIMEOUT = 10.0
-PROVING_AT_ONCE = 64  # strangers can hold this many threads, each for the handshake's limit
+PROVING_AT_ONCE = 64  # threads; a node proves itself in milliseconds, so whoever takes longest gives way
+EVENTS_BEHIND = 200  # waiting events, of up to READ bytes, above which nodes' output is left out
 READ = 1 << 16
 
 
@@ -33,14 +35,20 @@ class Hub:
     """
 
     def __init__(self, bind_host: str, key: bytes, ranks: int) -> None:
+        _check_open_files(ranks)
         self.events: queue.Queue[Message] = queue.Queue()
         self._ranks = ranks
         self._key = key
         self._peers: dict[int, socket.socket] = {}
         self._gathers: dict[str, dict[int, Any]] = {}
+        self._sending = threading.Lock()
+        self._left_out: Counter[int] = Counter()
+        self._is_dismissed = False
         self._new: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
+        self._proving: OrderedDict[socket.socket, None] = OrderedDict()
         self._listener = _listen(bind_host, ranks)
-        self._wake_r, self._wake_w = os.pipe()
+        # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
+        self._wake_r, self._wake_w = socket.socketpair()
         self._door = ThreadPoolExecutor(PROVING_AT_ONCE, thread_name_prefix="emberflow-door")
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_r, selectors.EVENT_READ, self._seat_newcomers)
@@ -51,19 +59,21 @@ class Hub:
 
     def send(self, rank: int, message: Message) -> None:
         """Send to one node; if it is gone, its ``gone`` event says so."""
-        if peer := self._peers.get(rank):
-            with suppress(OSError):
-                send(peer, message)
+        self._send([rank], message)
 
     def broadcast(self, message: Message) -> None:
         """Send to every node that is still there."""
-        for rank in list(self._peers):
-            self.send(rank, message)
+        self._send(list(self._peers), message)
+
+    def dismiss(self) -> None:
+        """Tell every node to end, also those that come later: Spark may start a failed stage again."""
+        self._is_dismissed = True
+        self.broadcast({"quit": True})
 
     def close(self) -> None:
         """Stop listening and hang up on everybody."""
         self._new.put(None)
-        os.write(self._wake_w, b"x")
+        self._wake_w.send(b"x")
         self._loop_thread.join()
         self._door.shutdown(wait=False, cancel_futures=True)
 
@@ -74,9 +84,22 @@ class Hub:
                     self._close_all()
                     return
 
+    def _send(self, ranks: list[int], message: Message) -> None:
+        data = pack(message)
+        with self._sending:  # the run's own thread and the hub's must not cut into each other's messages
+            for rank in ranks:
+                if peer := self._peers.get(rank):
+                    with suppress(OSError):
+                        peer.sendall(data)
+
     def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        self._door.submit(self._prove, sock)
+        with suppress(OSError):  # a caller that is gone again
+            sock, _ = self._listener.accept()
+            self._proving[sock] = None
+            self._door.submit(self._prove, sock)
+        if len(self._proving) > PROVING_AT_ONCE:
+            with suppress(OSError, KeyError):  # it has just ended by itself
+                self._proving.popitem(last=False)[0].shutdown(socket.SHUT_RDWR)
 
     def _prove(self, sock: socket.socket) -> None:
         """Let a newcomer in if it has the key; in a thread, so that a silent one keeps nobody waiting."""
@@ -87,13 +110,15 @@ class Hub:
         except (PeerError, OSError):
             sock.close()
             return
+        finally:
+            self._proving.pop(sock, None)
         self._new.put(sock)
         with suppress(OSError):  # the hub has closed meanwhile
-            os.write(self._wake_w, b"x")
+            self._wake_w.send(b"x")
 
     def _seat_newcomers(self) -> bool:
         """Listen to those who proved the key; False when it is time to close."""
-        os.read(self._wake_r, 4096)
+        self._wake_r.recv(4096)
         while not self._new.empty():
             sock = self._new.get()
             if sock is None:
@@ -106,24 +131,31 @@ class Hub:
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()
         self._selector.close()
+        for stranger in list(self._proving):
+            with suppress(OSError):
+                stranger.shutdown(socket.SHUT_RDWR)  # its thread closes it
         while not self._new.empty():
             if sock := self._new.get():
                 sock.close()
-        os.close(self._wake_r)
-        os.close(self._wake_w)
+        self._wake_w.close()
 
-    def _join(self, sock: socket.socket, message: Message) -> int | None:
+    def _join(self, sock: socket.socket, message: Message) -> int:
         """Give a newcomer its seat, unless it is taken: then Spark has started that task a second time."""
         rank = int(message["join"])
         if rank in self._peers or not 0 <= rank < self._ranks:
-            return None
+            raise PeerError(
+                f"A rank joins once. Received: rank={rank}.", fix="Look for a second copy of the task."
+            )
         self._peers[rank] = sock
         self.events.put({"rank": rank, "joined": message["host"]})
+        if self._is_dismissed:
+            self.send(rank, {"quit": True})
         return rank
 
     def _hear(self, rank: int, message: Message) -> None:
         if "gather" not in message:
-            self.events.put(message | {"rank": rank})
+            if "log" not in message or self._has_room_for(rank, message):
+                self.events.put(message | {"rank": rank})
             return
         tag = message["gather"]
         values = self._gathers.setdefault(tag, {})
@@ -133,11 +165,26 @@ class Hub:
             self.broadcast({"gathered": tag, "values": ordered})
             self.events.put({"gathered": tag})
 
+    def _has_room_for(self, rank: int, message: Message) -> bool:
+        """Tell whether a node's output can be shown; if the driver is far behind it is counted, not kept."""
+        if self.events.qsize() > max(EVENTS_BEHIND, 4 * self._ranks):
+            self._left_out[rank] += message["log"].count("\n") + 1
+            return False
+        if note := self._note_of_left_out(rank):
+            message["log"] = f"{note}\n{message['log']}"
+        return True
+
+    def _note_of_left_out(self, rank: int) -> str:
+        lines = self._left_out.pop(rank, 0)
+        return f"... {lines} lines left out here; all are in the executor's log" if lines else ""
+
     def _hang_up(self, sock: socket.socket, rank: int | None) -> None:
         self._selector.unregister(sock)
         sock.close()
         if rank is not None:
             del self._peers[rank]
+            if note := self._note_of_left_out(rank):
+                self.events.put({"rank": rank, "log": note})
             self.events.put({"rank": rank, "gone": True})
 
 
@@ -155,24 +202,37 @@ class _Peer:
             data = self._sock.recv(READ)
         except OSError:
             data = b""
-        for message in self._frames.feed(data):
-            if self._rank is not None:
-                self._hub._hear(self._rank, message)  # noqa: SLF001 - a part of the hub
-            elif "join" in message:
-                self._rank = self._hub._join(self._sock, message)  # noqa: SLF001
+        try:
+            for message in self._frames.feed(data):
                 if self._rank is None:
-                    data = b""
+                    self._rank = self._hub._join(self._sock, message)  # noqa: SLF001 - a part of the hub
+                else:
+                    self._hub._hear(self._rank, message)  # noqa: SLF001
+        except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must go on
+            data = b""
         if not data:
             self._hub._hang_up(self._sock, self._rank)  # noqa: SLF001
+
+
+def _check_open_files(ranks: int) -> None:
+    """Refuse a gang whose connections this process may not hold."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = ranks + 2 * PROVING_AT_ONCE + 64
+    if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
+        raise ClusterError(
+            f"The driver keeps one connection to each node. Received: {ranks} nodes, and a limit of {limit} open "
+            "files.",
+            fix=f"Raise the limit before the driver starts: ulimit -n {needed + 1024}.",
+        )
 
 
 def _listen(bind_host: str, backlog: int) -> socket.socket:
     """Listen on the driver's own interface, or on all where that is not ours (behind address translation)."""
     family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
     try:
-        return socket.create_server((bind_host, 0), family=family, backlog=max(backlog, 16))
+        return socket.create_server((bind_host, 0), family=family, backlog=max(backlog, 1024))
     except OSError:
-        return socket.create_server(("", 0), backlog=max(backlog, 16))
+        return socket.create_server(("", 0), backlog=max(backlog, 1024))
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -1,0 +1,172 @@
+"""The driver's end of the wires: nodes are heard and brought together, strangers disturb nobody."""
+
+import contextlib
+import queue
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from emberflow._node.frames import Channel, Message
+from emberflow._spark import hub as hub_module
+from emberflow._spark.hub import Hub, dial
+from emberflow.errors import ClusterError, PeerError
+
+KEY = b"k" * 32
+WITHIN = 10.0
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with contextlib.closing(Hub("127.0.0.1", KEY, ranks=2)) as hub:
+        yield hub
+
+
+def join(hub: Hub, rank: int, key: bytes = KEY) -> socket.socket:
+    sock = dial(("127.0.0.1", hub.port), key, rank, f"host-{rank}", timeout=WITHIN)
+    sock.settimeout(WITHIN)
+    return sock
+
+
+def next_event(hub: Hub) -> Message:
+    return hub.events.get(timeout=WITHIN)
+
+
+def no_event(hub: Hub) -> None:
+    with pytest.raises(queue.Empty):
+        hub.events.get_nowait()
+
+
+def test_a_node_joins_speaks_and_goes(hub: Hub) -> None:
+    with join(hub, 1) as sock:
+        assert next_event(hub) == {"rank": 1, "joined": "host-1"}
+        Channel(sock).send({"log": "hello"})
+        assert next_event(hub) == {"rank": 1, "log": "hello"}
+    assert next_event(hub) == {"rank": 1, "gone": True}
+
+
+def test_a_gathering_gives_everybody_all_values_in_rank_order(hub: Hub) -> None:
+    with join(hub, 1) as second, join(hub, 0) as first:
+        channels = [Channel(first), Channel(second)]
+        channels[1].send({"gather": "meet", "value": "b"})
+        channels[0].send({"gather": "meet", "value": "a"})
+        assert [channel.receive() for channel in channels] == [
+            {"gathered": "meet", "values": ["a", "b"]},
+            {"gathered": "meet", "values": ["a", "b"]},
+        ]
+
+
+def test_a_wrong_key_is_refused_and_nobody_hears_of_it(hub: Hub) -> None:
+    with pytest.raises(PeerError):
+        join(hub, 0, key=b"x" * 32)
+    with join(hub, 0):
+        assert next_event(hub) == {"rank": 0, "joined": "host-0"}
+
+
+def test_a_hundred_silent_strangers_keep_no_node_waiting(hub: Hub) -> None:
+    with contextlib.ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN))
+        started = time.monotonic()
+        with join(hub, 0), join(hub, 1):
+            assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
+        assert time.monotonic() - started < 3.0  # less than a silent stranger's time limit
+
+
+def test_strangers_that_come_and_go_leave_the_hub_as_it_was(hub: Hub) -> None:
+    for _ in range(100):
+        socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN).close()
+    with join(hub, 0) as sock:
+        assert next_event(hub) == {"rank": 0, "joined": "host-0"}
+        Channel(sock).send({"ready": True})
+        assert next_event(hub) == {"rank": 0, "ready": True}
+    assert next_event(hub) == {"rank": 0, "gone": True}
+    no_event(hub)
+
+
+@pytest.mark.parametrize("rank", [0, 2, -1])
+def test_a_taken_or_unknown_seat_is_not_given(hub: Hub, rank: int) -> None:
+    with join(hub, 0):
+        assert next_event(hub)["rank"] == 0
+        with join(hub, rank) as second:
+            assert second.recv(1) == b""  # hung up
+        no_event(hub)
+
+
+@pytest.mark.parametrize(
+    "noise", [struct.pack("!I", 5) + b"{bad}", struct.pack("!I", 1 << 31), b"\0\0\0\x02[]"]
+)
+def test_a_node_that_speaks_nonsense_is_dropped_and_the_others_go_on(hub: Hub, noise: bytes) -> None:
+    with join(hub, 0) as good, join(hub, 1) as bad:
+        assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
+        bad.sendall(noise)
+        assert next_event(hub) == {"rank": 1, "gone": True}
+        Channel(good).send({"log": "still here"})
+        assert next_event(hub) == {"rank": 0, "log": "still here"}
+
+
+def test_a_node_that_comes_after_the_end_is_sent_away(hub: Hub) -> None:
+    hub.dismiss()
+    with join(hub, 0) as sock:
+        assert Channel(sock).receive() == {"quit": True}
+
+
+def test_close_hangs_up_on_nodes_and_strangers_alike() -> None:
+    hub = Hub("127.0.0.1", KEY, ranks=1)
+    with join(hub, 0) as node, socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN) as stranger:
+        next_event(hub)
+        stranger.recv(64)  # the hub has begun to talk to it
+        hub.close()
+        assert node.recv(1) == b""
+        assert stranger.recv(64) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN)
+
+
+def test_output_that_nobody_takes_is_counted_and_not_kept(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "EVENTS_BEHIND", 10)
+    with join(hub, 0) as sock:
+        channel = Channel(sock)
+        for number in range(100):
+            channel.send({"log": f"{number}\n{number}"})
+        channel.send({"outcome": "{}"})  # this must arrive, however far behind the driver is
+        await_last(hub, "outcome")
+        seen = drain(hub)
+        assert len(seen) == 12  # joined, 10 outputs, the outcome
+        channel.send({"log": "after"})
+        assert next_event(hub)["log"].splitlines() == [
+            "... 180 lines left out here; all are in the executor's log",
+            "after",
+        ]
+
+
+def test_what_was_left_out_at_the_end_is_told_when_the_node_goes(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "EVENTS_BEHIND", 0)
+    with join(hub, 0) as sock:
+        for _ in range(100):
+            Channel(sock).send({"log": "x"})
+    await_last(hub, "gone")
+    assert drain(hub)[-2]["log"].startswith("... 92 lines left out")
+
+
+def await_last(hub: Hub, kind: str) -> None:
+    """Wait until an event of this kind is the newest, without taking any."""
+    deadline = time.monotonic() + WITHIN
+    while not (hub.events.queue and kind in hub.events.queue[-1]):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
+
+
+def drain(hub: Hub) -> list[Message]:
+    return [hub.events.get_nowait() for _ in range(hub.events.qsize())]
+
+
+def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module.resource, "getrlimit", lambda _: (1024, 1024))
+    with pytest.raises(ClusterError, match="ulimit -n"):
+        Hub("127.0.0.1", KEY, ranks=1000)
