@@ -24,7 +24,9 @@ LOOPBACK = "127.0.0.1"
 START_TIMEOUT = 90.0
 
 # Another Spark's settings, and options for every JVM or TensorFlow, must not leak into this one.
-_FOREIGN = re.compile(r"SPARK_|PYSPARK_|HADOOP_|YARN_|_?JAVA_|JDK_JAVA_OPTIONS|TF_CONFIG|EMBERFLOW_|_PYSPARK")
+_FOREIGN = re.compile(
+    r"SPARK_|PYSPARK_|HADOOP_|YARN_|_?JAVA_|JDK_JAVA_OPTIONS|TF_CONFIG|EMBERFLOW_RUN|_PYSPARK"
+)
 # Small heaps and the plain collector: a Master and a Worker have little to do, but start quicker with them.
 _DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
@@ -57,6 +59,7 @@ class LocalCluster:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
             "spark.executor.memory": self.memory,
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # jobs wait for all executors
             "spark.executor.cores": str(self.cores),
             "spark.cores.max": str(self.workers * self.cores),
         }
@@ -81,7 +84,7 @@ class LocalCluster:
         active = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to ask
         if active is not None:
             raise ClusterError(
-                f"This process has a Spark session already; it can have one only. Received: {active.master!r}.",
+                f"This process has a Spark session already; Spark allows one. Received: {active.master!r}.",
                 fix="Stop it first: spark.stop().",
             )
         settings = self.settings() | dict(conf or {})
