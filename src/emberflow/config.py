@@ -6,6 +6,7 @@ from typing import Literal
 from emberflow.errors import ConfigError
 
 Count = int | Literal["auto"]
+GpuSource = Literal["spark", "nvml"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,15 @@ class RunConfig:
 
     Attributes:
         workers: Nodes that train, the chief included; "auto" takes every slot Spark offers.
+        ps: Parameter servers, beside the workers; "auto" reads NUM_TF_PS from Spark's executor environment.
+        evaluator: Whether one more node evaluates beside the training.
+        gpus: GPUs of each worker, its own; ps and evaluator get none.
+        gpu_source: "spark" for GPUs that Spark schedules; "nvml" picks free ones where Spark manages none.
+        tensorboard: Folder of event files to show with TensorBoard while the run goes on.
+        tensorboard_host: The interface TensorBoard listens on.
+        checkpoint_dir: Storage that all nodes share, for checkpoints; kept afterwards.
+        max_restarts: How often the whole gang may be started again after a lost node.
+        restart_on_error: Start again also after an exception of your function.
         start_timeout: Seconds until every node must have joined the others.
         verbose: Show the nodes' output and progress on the driver while they run.
         allow_unencrypted: Go on although the session asks for encryption, which the rows and
@@ -22,14 +32,31 @@ class RunConfig:
     """
 
     workers: Count
+    ps: Count = 0
+    evaluator: bool = False
+    gpus: int = 0
+    gpu_source: GpuSource = "spark"
+    tensorboard: str | None = None
+    tensorboard_host: str = "127.0.0.1"
+    checkpoint_dir: str | None = None
+    max_restarts: int = 0
+    restart_on_error: bool = False
     start_timeout: float = 120.0
     verbose: bool = True
     allow_unencrypted: bool = False
     driver_host: str | None = None
 
     def __post_init__(self) -> None:
-        check_count("workers", self.workers)
-        if not is_number(self.start_timeout) or self.start_timeout <= 0:
+        check_count("workers", self.workers, auto="to take every slot Spark offers")
+        check_count("ps", self.ps, least=0, auto="to read NUM_TF_PS from Spark's executor environment")
+        check_count("gpus", self.gpus, least=0)
+        check_count("max_restarts", self.max_restarts, least=0)
+        if self.gpu_source not in ("spark", "nvml"):
+            raise ConfigError(
+                f'`gpu_source` must be "spark" or "nvml". Received: gpu_source={self.gpu_source!r}.',
+                fix='Leave it out; "nvml" is for clusters whose GPUs Spark does not manage.',
+            )
+        if not is_number(self.start_timeout) or not 0 < self.start_timeout <= 1e9:  # neither nan nor inf
             raise ConfigError(
                 "`start_timeout` must be a number of seconds above 0. "
                 f"Received: start_timeout={self.start_timeout!r}.",
@@ -37,13 +64,16 @@ class RunConfig:
             )
 
 
-def check_count(name: str, value: object) -> None:
-    """Refuse anything but a whole number from 1 on, or "auto"."""
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+def check_count(name: str, value: object, *, least: int = 1, auto: str = "") -> None:
+    """Refuse anything but a whole number from `least` on, or "auto" where that means something."""
+    if auto and value == "auto":
         return
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        return
+    or_auto = ', or "auto"' if auto else ""
+    fix = f"Pass {name}={least} or higher" + (f', or {name}="auto" {auto}.' if auto else ".")
     raise ConfigError(
-        f'`{name}` must be a whole number, 1 or more, or "auto". Received: {name}={value!r}.',
-        fix=f'Pass {name}=1 or higher, or {name}="auto" to take every slot Spark offers.',
+        f"`{name}` must be a whole number, {least} or more{or_auto}. Received: {name}={value!r}.", fix=fix
     )
 
 

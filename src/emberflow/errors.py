@@ -62,7 +62,7 @@ class NodeError(EmberflowError):
         others: What the other nodes said because of it, one line each.
     """
 
-    def __init__(  # noqa: PLR0913 - an error carries all that is known of the node
+    def __init__(
         self,
         problem: str,
         fix: str,
@@ -94,14 +94,22 @@ class NodeFailedError(NodeError):
     Attributes:
         remote_traceback: The traceback there, from your own first frame on.
         exception_type: The name of the exception's class, such as ``ValueError``.
+        is_collateral: Whether it looks like the consequence of another node's end.
     """
 
     remote_traceback: str = ""
     exception_type: str = ""
+    is_collateral: bool = False
 
 
 class NodeLostError(NodeError):
-    """A node ended without a word: killed, crashed, or its executor went away."""
+    """A node ended without a word: killed, crashed, or its executor went away.
+
+    Attributes:
+        ending: "lost", or "refused" if it could not be started at all.
+    """
+
+    ending: str = "lost"
 
 
 class RunCancelledError(EmberflowError):

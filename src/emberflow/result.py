@@ -34,6 +34,7 @@ class Report:
         seconds: How long your function ran there.
         log_tail: The last lines that it printed.
         value: What your function returned there, if that was small and could be sent.
+        gpus: Name, memory, and highest use of its own GPUs, where the NVIDIA library is installed.
     """
 
     rank: int
@@ -44,6 +45,7 @@ class Report:
     seconds: float = 0.0
     log_tail: str = ""
     value: Any = None
+    gpus: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class Result:
         metrics: Everything reported by ``ctx.report``, in order of arrival.
         seconds: How long the run took on the driver, start to end.
         attempts: How many times the gang was started.
+        tensorboard_url: Where TensorBoard was while the run went on, or None.
     """
 
     value: Any
@@ -63,3 +66,4 @@ class Result:
     metrics: tuple[Metric, ...] = field(default=(), repr=False)
     seconds: float
     attempts: int = 1
+    tensorboard_url: str | None = None

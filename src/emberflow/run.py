@@ -1,6 +1,5 @@
 """`ef.run`: one function on all nodes of a cluster that lives as long as the function runs."""
 
-import dataclasses
 import logging
 import pickle
 import secrets
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from emberflow.config import Count, RunConfig
+from emberflow.config import Count, GpuSource, RunConfig
 from emberflow.result import Report, Result
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from emberflow._node.context import Context
     from emberflow._plan.plan import RunPlan
+    from emberflow._plan.roles import Node
     from emberflow._spark.facts import ClusterFacts
 
 log = logging.getLogger("emberflow")
@@ -27,6 +27,15 @@ def run(
     fn: "Callable[[Context], Any]",
     *,
     workers: Count,
+    ps: Count = 0,
+    evaluator: bool = False,
+    gpus: int = 0,
+    gpu_source: GpuSource = "spark",
+    tensorboard: str | None = None,
+    tensorboard_host: str = "127.0.0.1",
+    checkpoint_dir: str | None = None,
+    max_restarts: int = 0,
+    restart_on_error: bool = False,
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
     verbose: bool = True,
@@ -38,6 +47,16 @@ def run(
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node.
         workers: How many nodes train, the chief included; "auto" takes every slot Spark offers.
+        ps: Parameter servers beside the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
+            environment.
+        evaluator: Start one more node that evaluates while the others train.
+        gpus: GPUs of each worker, its own, given by Spark's scheduler.
+        gpu_source: "nvml" lets nodes pick free GPUs where Spark manages none.
+        tensorboard: Folder of event files to show with TensorBoard, beside the chief, while the run goes on.
+        tensorboard_host: The interface that TensorBoard listens on.
+        checkpoint_dir: Storage that all nodes share, for ``ctx.save_checkpoint``; kept afterwards.
+        max_restarts: How often the whole gang may be started again after a node was lost.
+        restart_on_error: Start again also after an exception of your function.
         spark: The session; the active one if left out. Classic or Spark Connect.
         start_timeout: Seconds until every node must have joined the others.
         verbose: Show the nodes' output and progress here while they run.
@@ -65,6 +84,15 @@ def run(
 
     config = RunConfig(
         workers=workers,
+        ps=ps,
+        evaluator=evaluator,
+        gpus=gpus,
+        gpu_source=gpu_source,
+        tensorboard=tensorboard,
+        tensorboard_host=tensorboard_host,
+        checkpoint_dir=checkpoint_dir,
+        max_restarts=max_restarts,
+        restart_on_error=restart_on_error,
         start_timeout=start_timeout,
         verbose=verbose,
         allow_unencrypted=allow_unencrypted,
@@ -78,91 +106,52 @@ def run(
 
 
 def _run(spark: "SparkSession", fn: bytes, config: RunConfig, facts: "ClusterFacts") -> Result:
-    from emberflow._plan.roles import assign_roles
     from emberflow._spark.console import Console
+    from emberflow._spark.slots import seat_nodes
+    from emberflow._spark.supervise import supervise
 
     started = time.monotonic()
-    workers, slots = _seats_for(spark, config, facts)
-    nodes = assign_roles(workers)
-    plan = _first_plan(config, facts, nodes)
+    nodes = seat_nodes(spark, config, facts)
+    plan = _plan(config, facts, nodes)
     log.debug("plan: %s", plan)
-    with Console(nodes, config.verbose) as console, _seated(spark, len(nodes), slots, console.status):
-        rows, metrics, plan = _attempt(spark, fn, plan, facts, console)
-    values = _values(rows)
+    with Console(nodes, config.verbose) as console, _seated(spark, len(nodes), facts, console.status):
+        done = supervise(spark, fn, plan, config, facts, console)
+    values = _values(done.rows)
     return Result(
         value=values.get(0),
-        reports=_reports(rows, values),
-        metrics=tuple(metrics),
+        reports=_reports(done.rows, values),
+        metrics=tuple(done.attempt.metrics),
         seconds=time.monotonic() - started,
+        attempts=done.attempts,
+        tensorboard_url=done.attempt.tensorboard_url,
     )
 
 
-def _attempt(spark: Any, fn: bytes, plan: "RunPlan", facts: "ClusterFacts", console: Any) -> Any:
-    """Try once; where executors cannot dial the driver, once more with a meeting that needs no dialling."""
-    from emberflow._spark.attempt import Attempt
-    from emberflow._spark.hub import Hub
-    from emberflow._spark.job import Job
-    from emberflow._spark.task import TaskSpec
-    from emberflow.errors import NodeLostError
-
-    key = secrets.token_bytes(32)
-    hub: Hub = Hub(facts.bind_host, key, len(plan.nodes))
-    try:
-        host = plan.driver_address[0] if plan.driver_address else ""
-        placed = dataclasses.replace(plan, driver_address=(host, hub.port))
-        job = Job(spark, TaskSpec(plan=placed, key=key, fn=fn), hub.events)
-        attempt = Attempt(placed, hub, job, console)
-        return attempt.supervise(), attempt.metrics, placed
-    except NodeLostError as error:
-        if plan.meeting != "driver" or "could not reach the driver" not in error.problem:
-            raise
-        log.warning("Executors cannot reach the driver at %s; nodes meet by Spark's barrier instead.", host)
-    finally:
-        hub.close()
-    return _attempt(spark, fn, dataclasses.replace(plan, meeting="barrier"), facts, console)
-
-
-def _seats_for(spark: "SparkSession", config: RunConfig, facts: "ClusterFacts") -> tuple[int, int | None]:
-    """Return how many workers to start and how many slots there are, if that can be known."""
-    from emberflow._spark.facts import check_slots, wait_for_slots
-    from emberflow.errors import ConfigError
-
-    if facts.is_connect:
-        if config.workers == "auto":
-            raise ConfigError(
-                'On Spark Connect the number of slots cannot be read. Received: workers="auto".',
-                fix="Pass the number of workers.",
-            )
-        return config.workers, None
-    wanted = None if config.workers == "auto" else config.workers
-    slots = wait_for_slots(spark, wanted, config.start_timeout)
-    workers = wanted or slots
-    check_slots(slots, max(workers, 1), facts.master)
-    return workers, slots
-
-
 def _seated(
-    spark: "SparkSession", nodes: int, slots: int | None, say: Callable[[str], None]
+    spark: "SparkSession", nodes: int, facts: "ClusterFacts", say: Callable[[str], None]
 ) -> AbstractContextManager[None]:
     from emberflow._spark.seats import seats
+    from emberflow._spark.slots import count_slots
 
-    if slots is None:
+    if facts.is_connect:
         return nullcontext()
-    return seats(spark.sparkContext.applicationId, nodes, slots, say)
+    return seats(spark.sparkContext.applicationId, nodes, max(count_slots(spark), nodes), say)
 
 
-def _first_plan(config: RunConfig, facts: "ClusterFacts", nodes: Any) -> "RunPlan":
+def _plan(config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]") -> "RunPlan":
     from emberflow._plan.plan import RunPlan
 
-    host = config.driver_host or facts.driver_host or "127.0.0.1"
     return RunPlan(
         run_id=secrets.token_hex(4),
         nodes=nodes,
         meeting="barrier" if facts.is_connect else "driver",
-        driver_address=(host, 0),
+        driver_address=None,
         start_timeout=config.start_timeout,
         forward_logs=config.verbose,
         python=sys.version_info[:2],
+        gpus=config.gpus,
+        gpu_source=config.gpu_source,
+        tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
     )
 
 
@@ -189,6 +178,7 @@ def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
             seconds=outcome.seconds,
             log_tail=outcome.log_tail,
             value=values.get(outcome.rank),
+            gpus=outcome.gpus,
         )
         for outcome in sorted(outcomes, key=lambda outcome: outcome.rank)
     )

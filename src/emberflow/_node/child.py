@@ -52,6 +52,7 @@ def running_child(
         "argv": argv,
         "environment": environment,
         "folder": str(folder),
+        "held_fds": held,
         "jvm_fd": jvm,
         "log_fd": log_w,
         "node_fds": [theirs.fileno(), log_w],
@@ -61,7 +62,7 @@ def running_child(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
-        env={"EMBERFLOW_RUN": environment["EMBERFLOW_RUN"]},
+        env=environment,
         pass_fds=(theirs.fileno(), log_w, *held),
         start_new_session=True,
     )

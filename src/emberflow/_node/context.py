@@ -5,10 +5,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
 from emberflow.errors import ConfigError
+
+
+class ServedError(BaseException):
+    """Unwinds your function on a node that served the chief until the run was over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,25 +25,30 @@ class Context:
         role: "chief", "worker", "ps" or "evaluator".
         index: Number within the role.
         workers: How many nodes train, the chief included.
+        ps: How many parameter servers there are.
         attempt: 0, and one more each time the whole gang was started again.
         cluster_spec: Job name to addresses, as ``tf.train.ClusterSpec`` takes it.
         tf_config: What TF_CONFIG holds here.
         devices: Accelerators of this node, empty on a CPU node.
         work_dir: A local folder of this attempt on this node, deleted afterwards.
+        checkpoint_dir: The shared folder you gave for checkpoints, or None.
     """
 
     rank: int
     role: str
     index: int
     workers: int
+    ps: int
     attempt: int
     cluster_spec: ClusterSpec
     tf_config: TFConfig
     devices: tuple[str, ...]
     work_dir: Path
+    checkpoint_dir: str | None
+    _checkpoints: Checkpoints | None = field(repr=False)
+    _over: threading.Event = field(repr=False)
     _send: Callable[[dict[str, Any]], None] = field(repr=False)
     _started: float = field(default_factory=time.monotonic, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def is_chief(self) -> bool:
@@ -64,17 +74,81 @@ class Context:
             "step": None if step is None else int(step),
             "seconds": time.monotonic() - self._started,
         }
-        with self._lock:
-            self._send(message)
+        self._send(message)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether chief and workers are done: an evaluator's loop ends then."""
+        return self._over.is_set()
+
+    def wait_until_over(self, timeout: float | None = None) -> bool:
+        """Wait until chief and workers are done, at most `timeout` seconds; tell whether they are."""
+        return self._over.wait(timeout)
+
+    def save_checkpoint(self, write: Callable[[Path], object], *, step: int) -> str | None:
+        """Save a checkpoint, whole or not at all; only the chief's call does.
+
+        Args:
+            write: Called with an empty local folder to fill, such as
+                ``lambda folder: model.save(folder / "model.keras")``.
+            step: The step that it belongs to; the newest is what `latest_checkpoint` finds.
+
+        Returns:
+            Where it is kept, or None on other nodes.
+        """
+        if self._checkpoints is None:
+            raise absent_checkpoints()
+        return self._checkpoints.save(write, step)
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """Return the newest complete checkpoint, of this attempt or of an earlier one, or None.
+
+        At the start of an attempt all nodes get the same answer.
+        """
+        if self._checkpoints is None:
+            raise absent_checkpoints()
+        return self._checkpoints.latest()
 
     def strategy(self) -> Any:
         """Return the ``tf.distribute`` strategy for this cluster.
 
-        MultiWorkerMirroredStrategy with two or more workers, TensorFlow's default strategy with one. Call it
-        once, before any other TensorFlow operation: TensorFlow demands that of collectives.
+        With parameter servers: ParameterServerStrategy on the chief, which coordinates; on workers and parameter
+        servers the call serves the chief and does not come back: your function ends there. Without: a
+        MultiWorkerMirroredStrategy with two or more workers, TensorFlow's default strategy with one and on the
+        evaluator. Call it once, before any other TensorFlow operation: TensorFlow demands that of collectives.
         """
         import tensorflow as tf
 
+        if self.role == "evaluator":
+            return tf.distribute.get_strategy()
+        if self.ps:
+            return self._coordinate() if self.is_chief else self.serve()
         if self.workers == 1:
             return tf.distribute.get_strategy()
         return tf.distribute.MultiWorkerMirroredStrategy()
+
+    def serve(self) -> NoReturn:
+        """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""
+        import tensorflow as tf
+
+        server = tf.distribute.Server(
+            tf.train.ClusterSpec(self.cluster_spec),
+            job_name=self.role,
+            task_index=self.index,
+            protocol="grpc",
+        )
+        self._send({"serving": server.target})
+        self._over.wait()
+        raise ServedError
+
+    def _coordinate(self) -> Any:
+        import tensorflow as tf
+
+        if self.workers < 2:
+            raise ConfigError(
+                "ParameterServerStrategy needs workers beside the chief, which only coordinates. "
+                f"Received: workers={self.workers}, ps={self.ps}.",
+                fix="Pass workers=2 or more.",
+            )
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        return tf.distribute.ParameterServerStrategy(resolver)

@@ -36,6 +36,8 @@ def main() -> None:
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only the byte on the wakeup pipe matters
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    for fd in order["held_fds"]:
+        os.set_inheritable(fd, False)  # the node must not keep open what tells others that it is gone
 
     node = _start(order)
     _say({"pid": node})
@@ -82,11 +84,23 @@ def _wait(node: int, wake_fd: int, jvm_fd: int) -> int | None:
         fired = {fd for fd, _ in poll.poll()}
         if wake_fd in fired:
             os.read(wake_fd, 4096)
-            pid, status = os.waitpid(node, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
+            status = _reap(node)
+            if status is not None:
+                return status
         if fired - {wake_fd}:
             return None
+
+
+def _reap(node: int) -> int | None:
+    """Take in all that have ended: orphans of the node come to us too. Return the node's exit code if it has."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == node:
+                return os.waitstatus_to_exitcode(status)
+            if not pid:
+                break
+    return None
 
 
 def _kill_everything(node: int) -> None:

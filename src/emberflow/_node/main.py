@@ -3,10 +3,13 @@
 Started by the keeper as ``python -m emberflow._node.main FD``; FD is the control socket to the Spark task.
 """
 
+import json
 import os
 import pickle
+import queue
 import socket
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -15,9 +18,12 @@ from typing import Any
 
 import cloudpickle
 
-from emberflow._node.context import Context
+from emberflow._node.checkpoints import Checkpoints
+from emberflow._node.context import Context, ServedError
 from emberflow._node.frames import Channel, Message
 from emberflow._node.ports import held_port
+from emberflow._node.tensorboard import start_tensorboard
+from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._plan.tf_config import tf_config_of
 
@@ -31,49 +37,88 @@ class NodeOrder:
     """What the task tells a node before anything else."""
 
     me: Node
-    nodes: tuple[Node, ...]
-    attempt: int
+    plan: RunPlan
     host: str
     folder: str
     devices: tuple[str, ...]
     fn: bytes
 
 
+class Mailbox:
+    """The node's end of the wire to its task: anybody may send, one thread receives."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._channel = Channel(sock)
+        self._sending = threading.Lock()
+        self._replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.over = threading.Event()
+
+    def first(self) -> Message:
+        """Return the order, before anything else is heard."""
+        return self._channel.receive()
+
+    def listen(self) -> None:
+        """Start the receiving thread."""
+        threading.Thread(target=self._listen, name="emberflow-mailbox", daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        """Send one message, whole; threads take turns."""
+        with self._sending:
+            self._channel.send(message)
+
+    def ask(self, message: Message) -> Message:
+        """Send a message and wait for its answer."""
+        self.send(message)
+        return self._replies.get()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._channel.receive()
+            except (EOFError, OSError):
+                os._exit(1)  # the task is gone, and the keeper is about to end us
+            if "leave" in message:
+                self.over.set()
+            else:
+                self._replies.put(message)
+
+
 def main() -> None:
     """Be one node, from its order to its last word."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
-    channel = Channel(sock)
-    started = channel.receive()
+    mailbox = Mailbox(sock)
+    started = mailbox.first()
     sys.path[:] = started["sys_path"]
     job = Path(started["folder"]) / JOB_FILE
     order: NodeOrder = pickle.loads(job.read_bytes())
     job.unlink()
+    mailbox.listen()
 
     pid = os.getpid()
-    answer = _work(order, channel)
+    answer = _work(order, mailbox)
     if os.getpid() != pid:
         os._exit(0)  # your function forked, and this is the child that came back: it has no say
     _flush()
-    channel.send(answer)
-    channel.receive()  # "leave": nobody goes before all are done, or the others' collectives break
+    mailbox.send(answer)
+    mailbox.over.wait()  # nobody goes before all are done, or the others' collectives break
 
 
-def _work(order: NodeOrder, channel: Channel) -> Message:
+def _work(order: NodeOrder, mailbox: Mailbox) -> Message:
     """Load your function, meet the others, call it; return the last message."""
     started = time.monotonic()
     try:
         fn = pickle.loads(order.fn)
         held, port = held_port()
-        channel.send({"ready": {"tf": f"{order.host}:{port}"}})
-        addresses = [endpoints["tf"] for endpoints in channel.receive()["cluster"]]
-        context = _context(order, addresses, channel)
+        answer = mailbox.ask({"ready": {"tf": f"{order.host}:{port}"}})
+        addresses = [endpoints["tf"] for endpoints in answer["cluster"]]
+        context = _context(order, addresses, mailbox)
         started = time.monotonic()
         value = fn(context)
         held.close()
         return _returned(order, value, time.monotonic() - started)
-    except EOFError:
-        raise
+    except ServedError:
+        return _returned(order, None, time.monotonic() - started)
     except SystemExit as leave:
         if leave.code in (None, 0):
             return _returned(order, None, time.monotonic() - started)
@@ -82,24 +127,32 @@ def _work(order: NodeOrder, channel: Channel) -> Message:
         return _raised(error, _own_frames(error), started)
 
 
-def _context(order: NodeOrder, addresses: list[str], channel: Channel) -> Context:
-    me = order.me
-    config = tf_config_of(me, order.nodes, addresses)
-    if len(order.nodes) > 1:
-        import json
-
+def _context(order: NodeOrder, addresses: list[str], mailbox: Mailbox) -> Context:
+    me, plan = order.me, order.plan
+    config = tf_config_of(me, plan.nodes, addresses)
+    if len(plan.nodes) > 1:
         os.environ["TF_CONFIG"] = json.dumps(config)
+    work_dir = Path(order.folder) / "work"
+    if plan.tensorboard and me.rank == 0:
+        folder, host = plan.tensorboard
+        start_tensorboard(folder, host, dict(os.environ), lambda url: mailbox.send({"tensorboard": url}))
     return Context(
         rank=me.rank,
         role=me.role,
         index=me.index,
-        workers=sum(node.trains for node in order.nodes),
-        attempt=order.attempt,
+        workers=sum(node.trains for node in plan.nodes),
+        ps=sum(node.role == "ps" for node in plan.nodes),
+        attempt=plan.attempt,
         cluster_spec=config["cluster"],
         tf_config=config,
         devices=order.devices,
-        work_dir=Path(order.folder) / "work",
-        _send=channel.send,
+        work_dir=work_dir,
+        checkpoint_dir=plan.checkpoints.folder if plan.checkpoints else None,
+        _checkpoints=Checkpoints(plan.checkpoints, work_dir, writes=me.rank == 0)
+        if plan.checkpoints
+        else None,
+        _send=mailbox.send,
+        _over=mailbox.over,
     )
 
 

@@ -2,8 +2,8 @@
 
 import json
 import signal
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from emberflow.errors import NodeError, NodeFailedError, NodeLostError
 
@@ -32,6 +32,7 @@ class Outcome:
         fix: What to do, where it is known; "" takes the usual sentence.
         exception_type: For "raised": the class's name.
         value_bytes: Size of the pickled value.
+        gpus: What was seen of the node's own GPUs, one dictionary each.
     """
 
     rank: int
@@ -46,7 +47,7 @@ class Outcome:
     devices: tuple[str, ...] = ()
     log_tail: str = ""
     value_bytes: int = 0
-    notes: dict[str, float] = field(default_factory=dict)
+    gpus: tuple[dict[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -66,7 +67,7 @@ class Outcome:
     def from_json(cls, text: str) -> "Outcome":
         """Return what `to_json` wrote."""
         fields = json.loads(text)
-        return cls(**fields | {"devices": tuple(fields["devices"])})
+        return cls(**fields | {"devices": tuple(fields["devices"]), "gpus": tuple(fields["gpus"])})
 
     def error(self, others: tuple[str, ...] = ()) -> NodeError:
         """Return the error to raise on the driver."""
@@ -81,13 +82,16 @@ class Outcome:
             )
             failed.remote_traceback = self.problem
             failed.exception_type = self.exception_type
+            failed.is_collateral = self.is_collateral
             return failed
-        return NodeLostError(
+        lost = NodeLostError(
             f"{where} was lost: {self.problem.rstrip()}",
             fix=self.fix or "Look at the executor's log on that host.",
             log_tail=self.log_tail,
             **known,  # type: ignore[arg-type]
         )
+        lost.ending = self.ending
+        return lost
 
 
 def describe_exit(status: int | None) -> tuple[str, str]:

@@ -1,11 +1,29 @@
 """RunPlan: everything that was decided before anything starts, in one value."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from emberflow._plan.roles import Node
+from emberflow._plan.stages import Stage, stages_of
 
 Meeting = Literal["driver", "barrier"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlan:
+    """Where this attempt may write checkpoints, and what it may start from.
+
+    Attributes:
+        folder: The user's shared folder.
+        number: The attempt's own number in that folder, above that of any earlier attempt or run.
+        resume_from: The newest complete checkpoint when the attempt was planned, the same for all ranks.
+        probe: A file in the folder that every node must see: otherwise the folder is not shared.
+    """
+
+    folder: str
+    number: int
+    resume_from: str | None
+    probe: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +40,10 @@ class RunPlan:
         start_timeout: Seconds until every node must have joined.
         forward_logs: Whether nodes' output is sent to the driver line by line.
         python: The driver's Python as (major, minor); executors must agree.
+        gpus: GPUs of each worker.
+        gpu_source: Who says which: Spark's scheduler, or NVML.
+        tensorboard: Folder and interface for TensorBoard beside the chief.
+        checkpoints: Where checkpoints go, if anywhere.
     """
 
     run_id: str
@@ -32,4 +54,12 @@ class RunPlan:
     start_timeout: float
     forward_logs: bool
     python: tuple[int, int]
-    environment: dict[str, str] = field(default_factory=dict)
+    gpus: int = 0
+    gpu_source: Literal["spark", "nvml"] = "spark"
+    tensorboard: tuple[str, str] | None = None
+    checkpoints: CheckpointPlan | None = None
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The barrier stages that start these nodes."""
+        return stages_of(self.nodes, self.gpus if self.gpu_source == "spark" else 0)

@@ -28,6 +28,7 @@ class Attempt:
 
     def __init__(self, plan: RunPlan, hub: Hub, job: Job, console: Console) -> None:
         self.metrics: list[Metric] = []
+        self.tensorboard_url: str | None = None
         self._plan = plan
         self._hub = hub
         self._job = job
@@ -42,9 +43,11 @@ class Attempt:
         self._deadline: float | None = time.monotonic() + plan.start_timeout
         self._silent_since: float | None = None
         self._quitting = False
+        self._warned = False
         self._handlers: dict[str, Callable[[int, Message], None]] = {
             "log": self._on_log,
             "metric": self._on_metric,
+            "tensorboard": self._on_tensorboard,
             "joined": self._on_joined,
             "ready": self._on_ready,
             "outcome": self._on_outcome,
@@ -67,7 +70,26 @@ class Attempt:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result")
             ) from self._job_error
+        if not self._hosts:
+            self._show_late()
         return self._rows
+
+    def _show_late(self) -> None:
+        """Show the end of each node's log, where none came while it ran."""
+        self._warn_undialled()
+        for row in self._rows or ():
+            if row["part"] == 0 and (tail := Outcome.from_json(row["outcome"]).log_tail):
+                self._console.lines(row["rank"], tail)
+
+    def _warn_undialled(self) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        log.warning(
+            "Executors cannot reach this process at %s: output and progress come when the run is over. "
+            "Pass driver_host=... with an address that they can reach.",
+            self._plan.driver_address,
+        )
 
     def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
         """Handle events until `is_over`, or for `timeout` seconds."""
@@ -96,6 +118,10 @@ class Attempt:
 
     def _on_log(self, rank: int, event: Message) -> None:
         self._console.lines(rank, event["log"])
+
+    def _on_tensorboard(self, _: int, event: Message) -> None:
+        self.tensorboard_url = event["tensorboard"]
+        self._console.say(f"TensorBoard: {self.tensorboard_url}")
 
     def _on_joined(self, rank: int, event: Message) -> None:
         self._hosts[rank] = event["joined"]
@@ -158,11 +184,7 @@ class Attempt:
         if self._silent_since is not None and now >= self._silent_since + SILENCE:
             self._silent_since = None
             self._deadline = None  # the tasks run and keep the start's deadline themselves
-            log.warning(
-                "Executors cannot reach this process at %s: output and progress come when the run is over. "
-                "Pass driver_host=... with an address that they can reach.",
-                self._plan.driver_address,
-            )
+            self._warn_undialled()
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             raise self._start_timeout()

@@ -50,6 +50,11 @@ class Console:
         log.info("%s", text)
         self._progress.update(self._task, description=text)
 
+    def say(self, text: str) -> None:
+        """Show one line of our own."""
+        if self._verbose:
+            self._rich.print(Text(text, style="bold"))
+
     def lines(self, rank: int, text: str) -> None:
         """Show what a node printed."""
         if not self._verbose:

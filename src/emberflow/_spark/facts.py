@@ -1,7 +1,6 @@
 """What this Spark session is and offers, read once before anything starts."""
 
-import re
-import time
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ from emberflow.errors import ClusterError, EncryptionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTLE_SECONDS = 5.0
+log = logging.getLogger("emberflow")
+
 ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
 
 
@@ -21,20 +21,26 @@ class ClusterFacts:
     Attributes:
         is_connect: Whether the session is a Spark Connect client.
         master: Spark's master URL.
-        slots: Tasks that can run at once.
         driver_host: The address at which executors reach this process.
         bind_host: The address to listen on for them.
         dynamic_allocation: Whether Spark adds and removes executors by itself.
         encryption: Settings that ask for encrypted traffic.
+        cpus_per_task: Spark's spark.task.cpus.
+        gpus_per_executor: Spark's spark.executor.resource.gpu.amount.
+        gpus_per_task: Spark's spark.task.resource.gpu.amount, which may be a fraction.
+        parameter_servers: NUM_TF_PS of the executors' environment, for ps="auto".
     """
 
     is_connect: bool
     master: str | None = None
-    slots: int | None = None
     driver_host: str | None = None
     bind_host: str = "127.0.0.1"
     dynamic_allocation: bool | None = None
     encryption: tuple[str, ...] = ()
+    cpus_per_task: int = 1
+    gpus_per_executor: int = 0
+    gpus_per_task: float = 0.0
+    parameter_servers: int = 0
 
 
 def is_connect(spark: "SparkSession") -> bool:
@@ -55,62 +61,25 @@ def read_facts(spark: "SparkSession") -> ClusterFacts:
     return ClusterFacts(
         is_connect=False,
         master=master,
-        slots=count_slots(spark),
         driver_host=host,
         bind_host=conf.get("spark.driver.bindAddress") or host,
         dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true" and not is_local,
         encryption=tuple(name for name in ENCRYPTION if conf.get(name, "false") == "true"),
+        cpus_per_task=int(conf.get("spark.task.cpus") or 1),
+        gpus_per_executor=int(conf.get("spark.executor.resource.gpu.amount") or 0),
+        gpus_per_task=float(conf.get("spark.task.resource.gpu.amount") or 0),
+        parameter_servers=int(conf.get("spark.executorEnv.NUM_TF_PS") or 0),
     )
 
 
-def count_slots(spark: "SparkSession") -> int:
-    """Return how many tasks Spark can run at once, by the same sum as its own barrier check."""
-    scala_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no public way
-    profile = scala_context.resourceProfileManager().defaultResourceProfile()
-    return int(scala_context.maxNumConcurrentTasks(profile))
-
-
-def expected_slots(spark: "SparkSession") -> int | None:
-    """Return the slots that the settings promise, or None where they do not tell.
-
-    Executors register one after another: right after the session's start fewer answer than will come.
-    """
-    context = spark.sparkContext
-    conf = context.getConf()
-    cpus = int(conf.get("spark.task.cpus") or 1)
-    local_cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", str(context.master))
-    if local_cluster:
-        return int(local_cluster[1]) * (int(local_cluster[2]) // cpus)
-    instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
-    if instances and cores:
-        return int(instances) * (int(cores) // cpus)
-    if most := conf.get("spark.cores.max"):
-        return int(most) // cpus
-    return None
-
-
-def wait_for_slots(spark: "SparkSession", wanted: int | None, timeout: float) -> int:
-    """Return the number of slots once it is `wanted`, or what there is when no more will come.
-
-    With `wanted` None, waits for as many as the settings promise. A session whose executors are all up answers
-    at once; one that is just starting gets until `timeout` for its first executor, and some seconds more for
-    the others.
-    """
-    goal = wanted or expected_slots(spark) or 1
-    deadline = time.monotonic() + timeout
-    slots = count_slots(spark)
-    settled: float | None = None
-    while slots < goal and time.monotonic() < deadline:
-        if slots and settled is None:
-            settled = time.monotonic() + SETTLE_SECONDS
-            deadline = min(deadline, settled)
-        time.sleep(0.05)  # Spark offers nothing to wait on here
-        slots = count_slots(spark)
-    return slots
-
-
 def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
-    """Refuse what is known to fail or to be unsafe."""
+    """Refuse what is known to fail or to be unsafe; warn of what cannot be known."""
+    if facts.is_connect and not allow_unencrypted:
+        log.warning(
+            "Spark Connect does not tell whether the cluster encrypts its traffic, allocates executors "
+            "dynamically or has enough slots: TensorFlow's traffic is not encrypted, and a start that cannot "
+            "succeed ends at start_timeout. Pass allow_unencrypted=True to say that this is known."
+        )
     if facts.dynamic_allocation:
         raise ClusterError(
             "Nodes start together in one barrier stage, which Spark refuses under dynamic allocation. "
@@ -123,18 +92,6 @@ def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
             "This session encrypts its traffic, but TensorFlow's traffic between nodes is not encrypted, and "
             f"the nodes' wire to the driver is keyed only. Received: {', '.join(facts.encryption)}=true.",
             fix="Pass allow_unencrypted=True if the network between your hosts is trusted.",
-        )
-
-
-def check_slots(slots: int, nodes: int, master: str | None) -> None:
-    """Refuse a gang that Spark cannot seat: it would wait ten minutes and then fail with a riddle."""
-    if slots < nodes:
-        raise ClusterError(
-            f"The run needs {nodes} task slots at the same time. Received: {slots} slots from {master}.",
-            fix=f"Pass workers={slots} or fewer, or start the session with more executors or cores "
-            "(spark.executor.instances, spark.executor.cores, spark.cores.max)."
-            if slots
-            else "Start executors first: none has registered with the driver.",
         )
 
 

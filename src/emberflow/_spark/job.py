@@ -1,6 +1,7 @@
 """The Spark job of one attempt, on a thread of its own; the one place that translates Spark's errors."""
 
 import contextlib
+import dataclasses
 import functools
 import queue
 import re
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.frames import Message
 from emberflow._node.outcome import Outcome
-from emberflow._spark.facts import is_connect
+from emberflow._plan.stages import Stage
+from emberflow._spark.facts import ClusterFacts
+from emberflow._spark.profiles import profile_of
 from emberflow._spark.task import MARK, OUTPUT_SCHEMA, TaskSpec, run_task
 from emberflow.errors import ClusterError, EmberflowError, RunCancelledError
 
@@ -18,59 +21,64 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """Runs one task per node and puts what came of it into `events`.
+    """Runs one task per node, in one stage or two, and puts what came of it into `events`.
 
     Events: ``rows`` when Spark brought them all back; ``job_error`` with the exception; on Spark Connect
     ``tasks_running`` with their number, since no other sign of life may come.
     """
 
-    def __init__(self, spark: "SparkSession", spec: TaskSpec, events: "queue.Queue[Message]") -> None:
+    def __init__(
+        self, spark: "SparkSession", spec: TaskSpec, facts: ClusterFacts, events: "queue.Queue[Message]"
+    ) -> None:
         self._spark = spark
         self._spec = spec
+        self._facts = facts
         self._events = events
-        self._is_connect = is_connect(spark)
-        plan = spec.plan
-        self._tag = f"emberflow-{plan.run_id}-{plan.attempt}"
-        self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
+        self._tag = f"emberflow-{spec.plan.run_id}-{spec.plan.attempt}"
+        self._lock = threading.Lock()
+        self._rows: list[Any] = []
+        self._running = list(spec.plan.stages)
 
     def start(self) -> None:
-        """Submit the job."""
-        self._thread.start()
+        """Submit a job for each stage: Spark runs them side by side."""
+        for stage in tuple(self._running):
+            name = f"{self._tag}-{stage.first_rank}"
+            threading.Thread(target=self._run, args=(stage,), name=name, daemon=True).start()
 
     def cancel(self) -> None:
-        """Have Spark end the job's tasks."""
+        """Have Spark end the tasks."""
         with contextlib.suppress(Exception):  # a session that is gone has no tasks either
-            if self._is_connect:
+            if self._facts.is_connect:
                 self._spark.interruptTag(self._tag)
             else:
                 self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
-    def join(self, timeout: float) -> bool:
-        """Wait for the end of the thread; tell whether it ended."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
+    def _run(self, stage: Stage) -> None:
         try:
-            if self._is_connect:
+            if self._facts.is_connect:
                 with _progress(self._spark, self._events):
                     self._spark.addTag(self._tag)  # per thread, so it ends with this one
-                    rows = self._collect()
+                    rows = self._collect(stage)
             else:
                 context = self._spark.sparkContext
                 context.addJobTag(self._tag)
                 context.setInterruptOnCancel(True)
                 context.setLocalProperty("spark.job.description", f"emberflow {self._spec.plan.run_id}")
-                rows = self._collect()
-            self._events.put({"rows": rows})
+                rows = self._collect(stage)
         except Exception as error:  # noqa: BLE001 - whatever Spark raised; the attempt judges it
             self._events.put({"job_error": error})
+            return
+        with self._lock:
+            self._rows += rows
+            self._running.remove(stage)
+            if not self._running:
+                self._events.put({"rows": self._rows})
 
-    def _collect(self) -> list[Any]:
-        ranks = len(self._spec.plan.nodes)
-        seats = self._spark.range(0, ranks, 1, ranks)
-        task = functools.partial(run_task, self._spec)
-        return seats.mapInArrow(task, OUTPUT_SCHEMA, barrier=True).collect()
+    def _collect(self, stage: Stage) -> list[Any]:
+        seats = self._spark.range(0, stage.ranks, 1, stage.ranks)
+        task = functools.partial(run_task, dataclasses.replace(self._spec, first_rank=stage.first_rank))
+        profile = profile_of(stage, self._facts)
+        return seats.mapInArrow(task, OUTPUT_SCHEMA, barrier=True, profile=profile).collect()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What runs inside each Spark task: one node, from its start to the end of its last descendant."""
+"""What runs inside each Spark task: find out who we are, run one node, hand back what came of it."""
 
 import importlib.util
 import os
@@ -6,23 +6,20 @@ import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cloudpickle
-
-from emberflow._node.child import Child, running_child
-from emberflow._node.frames import Message
-from emberflow._node.main import JOB_FILE, VALUE_FILE, NodeOrder
-from emberflow._node.outcome import Outcome, describe_exit
-from emberflow._node.watch import Watch
+from emberflow import storage
+from emberflow._node.frames import send
+from emberflow._node.gpus import claimed_by_nvml, gpu_environment, visible_devices
+from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
-from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 from emberflow._spark.hub import dial
+from emberflow._spark.life import Life, QuitError
 from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:
@@ -33,10 +30,10 @@ if TYPE_CHECKING:
 
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
 DIAL_TIMEOUT = 5.0
-LEAVE_TIMEOUT = 10.0
 CHUNK = 8 * 1024 * 1024
 SMALL_VALUE = 64 * 1024
 MARK = "EMBERFLOW-OUTCOME:"
+UNREACHABLE = "could not reach the driver"
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH")
 
 
@@ -47,14 +44,11 @@ class TaskSpec:
     plan: RunPlan
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
+    first_rank: int = 0
 
 
 class NodeOverError(EmberflowError):
     """Carries an outcome out of the stage, where no wire to the driver can."""
-
-
-class _QuitError(Exception):
-    """The driver has told this task to end, or is gone."""
 
 
 def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -64,163 +58,51 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
     context = BarrierTaskContext.get()
     for _ in batches:  # the single row that gave this rank its task
         pass
-    me = spec.plan.nodes[context.partitionId()]
-    host = context.getTaskInfos()[me.rank].address.rpartition(":")[0]
-    driver = _dial(spec, me, host)
-    try:
-        folder = _make_folder(spec.plan, me)
-        try:
-            outcome, value = _Run(spec, me, host, folder, driver).to_its_end(context)
-        except _QuitError:
-            return
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        if outcome.ending != "returned" and driver is None:
-            raise NodeOverError(MARK + outcome.to_json() + MARK, fix="See the driver's own error.")
-        yield from _rows(outcome, value)
-    finally:
+    me = spec.plan.nodes[spec.first_rank + context.partitionId()]
+    host = context.getTaskInfos()[context.partitionId()].address.rpartition(":")[0]
+    with ExitStack() as held:
+        driver = _dial(spec, me, host)
         if driver is not None:
-            driver.close()
+            held.callback(driver.close)
+        try:
+            outcome, value = _run_node(spec, me, host, driver, context)
+        except QuitError:
+            return
+        if outcome.ending != "returned" and driver is None:
+            raise _carrier(outcome)
+        yield from _rows(outcome, value)
 
 
-class _Run:
-    """One node's life, seen from its task."""
-
-    def __init__(
-        self, spec: TaskSpec, me: Node, host: str, folder: Path, driver: "socket.socket | None"
-    ) -> None:
-        self._spec = spec
-        self._me = me
-        self._host = host
-        self._folder = folder
-        self._driver = driver
-        self._value = b""
-
-    def to_its_end(self, context: "BarrierTaskContext") -> tuple[Outcome, bytes]:
-        """Start the node, bring it together with the others, wait for its end; nothing is left then."""
-        refusal = _refusal(self._spec.plan)
-        if refusal:
-            outcome = self._outcome("refused", problem=refusal[0], fix=refusal[1])
-            self._tell_at_once(outcome)
+def _run_node(
+    spec: TaskSpec, me: Node, host: str, driver: "socket.socket | None", context: "BarrierTaskContext"
+) -> tuple[Outcome, bytes]:
+    """Give the node its folder and its devices, and let it live."""
+    plan = spec.plan
+    with ExitStack() as held:
+        folder = _make_folder(plan, me)
+        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        life = Life(plan=plan, me=me, host=host, folder=folder, devices=())
+        try:
+            check_here(plan)
+            devices = _devices_of(plan, me, context, held)
+        except EmberflowError as error:
+            outcome = life.outcome("refused", problem=error.problem, fix=error.fix)
+            if driver is not None:
+                send(driver, {"outcome": outcome.to_json()})
             return outcome, b""
-        held = () if self._driver is None else (self._driver.fileno(),)
-        with (
-            running_child(self._folder, _environment(self._spec.plan), held) as child,
-            _watching(child, self._driver, self._spec.plan.forward_logs) as watch,
-        ):
-            gathering: Gathering = (
-                DriverGathering(watch)
-                if self._spec.plan.meeting == "driver"
-                else BarrierGathering(watch, context)
-            )
-            watch.tell_node(self._start_message())
-            outcome = self._follow(watch, gathering)
-            watch.tell_driver({"outcome": outcome.to_json()})
-            return outcome, self._value
-
-    def _follow(self, watch: Watch, gathering: Gathering) -> Outcome:
-        """Go through the stages of a node's life, each begun by an event."""
-        timeout: float | None = self._spec.plan.start_timeout
-        ending: Message = {}
-        while True:
-            event = _next(watch, timeout)
-            if event is None:
-                return self._outcome(
-                    "lost",
-                    watch,
-                    problem=f"its process did not get ready within {self._spec.plan.start_timeout:g} s.",
-                    fix="See what the modules of your function do on import, or raise start_timeout.",
-                )
-            if "ready" in event:
-                watch.tell_driver({"ready": True})
-                gathering.start("meet", event["ready"])
-                timeout = None
-            elif event.get("gathered") == "meet":
-                watch.tell_node({"cluster": event["values"]})
-            elif event.get("ended") == "returned":
-                ending = event
-                self._value = (self._folder / VALUE_FILE).read_bytes()  # the folder goes with the process
-                gathering.start("done", None)
-            elif event.get("gathered") == "done":
-                watch.tell_node({"leave": True})
-                return self._left(watch, ending)
-            else:
-                return self._ended_badly(watch, event)
-
-    def _ended_badly(self, watch: Watch, event: Message) -> Outcome:
-        """Your function raised, or the process ended before it returned."""
-        if "ended" in event:
-            watch.drain_log(0.2)  # what it printed last is on its way
-            return self._outcome("raised", watch, **_known(event))
-        watch.drain_log(1.0)
-        problem, fix = describe_exit(event.get("exit"))
-        return self._outcome("lost", watch, problem=problem, fix=fix)
-
-    def _left(self, watch: Watch, ending: Message) -> Outcome:
-        """Let the process end by itself, so that its exit handlers run; the keeper ends it if it does not."""
-        event: Message | None = {}
-        while event is not None and not ("exit" in event or "keeper_gone" in event):
-            event = _next(watch, LEAVE_TIMEOUT)
-        watch.drain_log(1.0)
-        return self._outcome("returned", watch, **_known(ending))
-
-    def _start_message(self) -> Message:
-        plan = self._spec.plan
-        order = NodeOrder(
-            me=self._me,
-            nodes=plan.nodes,
-            attempt=plan.attempt,
-            host=self._host,
-            folder=str(self._folder),
-            devices=(),
-            fn=self._spec.fn,
-        )
-        (self._folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
-        return {"folder": str(self._folder), "sys_path": sys.path}
-
-    def _outcome(self, ending: str, watch: Watch | None = None, **known: object) -> Outcome:
-        return Outcome(
-            rank=self._me.rank,
-            role=self._me.role,
-            index=self._me.index,
-            host=self._host,
-            ending=ending,  # type: ignore[arg-type]
-            log_tail=watch.tail() if watch else "",
-            **known,  # type: ignore[arg-type]
-        )
-
-    def _tell_at_once(self, outcome: Outcome) -> None:
-        from emberflow._node.frames import send
-
-        if self._driver is not None:
-            send(self._driver, {"outcome": outcome.to_json()})
+        life = Life(plan=plan, me=me, host=host, folder=folder, devices=devices)
+        environment = _environment(plan) | gpu_environment(devices)
+        return life.live(spec.fn, environment, driver, context), life.value
 
 
-@contextmanager
-def _watching(child: Child, driver: "socket.socket | None", forward_logs: bool) -> Iterator[Watch]:
-    watch = Watch(child, driver, forward_logs)
-    try:
-        yield watch
-    finally:
-        watch.close()
-
-
-def _next(watch: Watch, timeout: float | None) -> Message | None:
-    """Return the next event, or None at the timeout; `_QuitError` when the driver wants us gone."""
-    import queue
-
-    try:
-        event = watch.queue.get(timeout=timeout)
-    except queue.Empty:
-        return None
-    if "quit" in event or "driver_gone" in event:
-        raise _QuitError
-    return event
-
-
-def _known(event: Message) -> dict[str, object]:
-    names = ("problem", "fix", "exception_type", "seconds", "value_bytes", "notes")
-    return {name: event[name] for name in names if name in event}
+def _devices_of(plan: RunPlan, me: Node, context: "BarrierTaskContext", held: ExitStack) -> tuple[str, ...]:
+    """Return the GPUs of this node alone; none for ps and evaluator."""
+    if not plan.gpus or not me.trains:
+        return ()
+    if plan.gpu_source == "nvml":
+        return held.enter_context(claimed_by_nvml(plan.gpus))
+    addresses: Sequence[str] = context.resources()["gpu"].addresses
+    return visible_devices(addresses[: plan.gpus], os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
@@ -233,48 +115,55 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
     except (OSError, EmberflowError) as error:
         if spec.plan.meeting == "barrier":
             return None
-        outcome = Outcome(
+        refused = Outcome(
             rank=me.rank,
             role=me.role,
             index=me.index,
             host=host,
             ending="refused",
-            exception_type="DriverUnreachable",
-            problem=f"it could not reach the driver at {address[0]}:{address[1]} ({error})",
+            problem=f"it {UNREACHABLE} at {address[0]}:{address[1]} ({error})",
             fix="Let executors reach the driver's host on any port, or pass driver_host=... with an address "
             "that they can reach.",
         )
-        raise NodeOverError(MARK + outcome.to_json() + MARK, fix=outcome.fix) from error
+        raise _carrier(refused) from error
 
 
-def _refusal(plan: RunPlan) -> tuple[str, str] | None:
-    """Return why no node can start in this Python, and the remedy; None if it can."""
+def _carrier(outcome: Outcome) -> NodeOverError:
+    return NodeOverError(MARK + outcome.to_json() + MARK, fix="See the driver's own error.")
+
+
+def check_here(plan: RunPlan) -> None:
+    """Refuse to start a node in a Python that cannot run it."""
     here = sys.version_info[:2]
     if here != plan.python:
         versions = f"{here[0]}.{here[1]} ({sys.executable}), the driver {plan.python[0]}.{plan.python[1]}"
-        return (
+        raise EmberflowError(
             f"executors run Python {versions}",
-            "Set the environment variable PYSPARK_PYTHON to the driver's Python before the session starts.",
+            fix="Set the environment variable PYSPARK_PYTHON to the driver's Python before the session starts.",
         )
     if importlib.util.find_spec("tensorflow") is None:
-        return (
+        raise EmberflowError(
             f"TensorFlow is not installed for {sys.executable} on the executors",
-            "Install emberflow there (pip install emberflow), or set PYSPARK_PYTHON to a Python that has it.",
+            fix="pip install emberflow there, or set PYSPARK_PYTHON to a Python that has it.",
         )
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
-        return (
+        raise EmberflowError(
             f"Spark limits its Python processes to {limit >> 20} MB of address space; TensorFlow maps more",
-            "Unset spark.executor.pyspark.memory, and raise spark.executor.memoryOverhead instead.",
+            fix="Unset spark.executor.pyspark.memory, and raise spark.executor.memoryOverhead instead.",
         )
-    return None
+    if plan.checkpoints and not storage.exists(plan.checkpoints.probe):
+        raise EmberflowError(
+            f"it does not see the checkpoint folder {plan.checkpoints.folder} that the driver sees",
+            fix="Pass a checkpoint_dir on storage that all nodes share: hdfs://, s3://, or a network mount.",
+        )
 
 
 def _environment(plan: RunPlan) -> dict[str, str]:
     """Return the node's environment: the Spark worker's, less its secrets."""
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
     kept.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else each node opens with a page about CPU features
-    return kept | plan.environment | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
+    return kept | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
 
 
 def _make_folder(plan: RunPlan, me: Node) -> Path:

@@ -1,0 +1,33 @@
+"""TensorBoard beside the chief, as a child of the node: it ends with the node's process group."""
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+URL = re.compile(r"TensorBoard \S+ at (\S+)")
+
+
+def start_tensorboard(
+    folder: str, host: str, environment: dict[str, str], tell: Callable[[str], None]
+) -> None:
+    """Start it on a free port and call `tell` with its address, from a thread, once it serves.
+
+    What it prints later goes to the node's log.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", host, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    threading.Thread(target=_follow, args=(process, tell), name="emberflow-tensorboard", daemon=True).start()
+
+
+def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None]) -> None:
+    for line in process.stdout or ():
+        if found := URL.search(line):
+            tell(found[1])
+        sys.stderr.write(f"tensorboard: {line}")

@@ -1,0 +1,102 @@
+"""The attempts of one run: start the gang, and again after a loss, from the last checkpoint."""
+
+import dataclasses
+import logging
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from emberflow import storage
+from emberflow._node.checkpoints import plan_checkpoints
+from emberflow._plan.plan import RunPlan
+from emberflow._spark.attempt import Attempt
+from emberflow._spark.console import Console
+from emberflow._spark.facts import ClusterFacts
+from emberflow._spark.hub import Hub
+from emberflow._spark.job import Job
+from emberflow._spark.slots import wait_for_slots
+from emberflow._spark.task import UNREACHABLE, TaskSpec
+from emberflow.config import RunConfig
+from emberflow.errors import EmberflowError, NodeFailedError, NodeLostError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("emberflow")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """What the last attempt brought back."""
+
+    rows: list[Any]
+    attempt: Attempt
+    attempts: int
+
+
+def supervise(
+    spark: "SparkSession", fn: bytes, plan: RunPlan, config: RunConfig, facts: ClusterFacts, console: Console
+) -> Supervised:
+    """Try until the gang succeeds, or may not be started again."""
+    restarts = 0
+    while True:
+        try:
+            rows, attempt = _try(spark, fn, plan, config, facts, console)
+            return Supervised(rows=rows, attempt=attempt, attempts=restarts + 1)
+        except EmberflowError as error:
+            if _is_unreachable(error) and plan.meeting == "driver" and len(plan.stages) == 1:
+                log.warning(
+                    "Executors cannot reach the driver at %s; nodes meet by Spark's barrier.",
+                    plan.driver_address,
+                )
+                plan = dataclasses.replace(plan, meeting="barrier")
+                continue
+            if restarts >= config.max_restarts or not _may_restart(error, config):
+                raise
+            restarts += 1
+            plan = dataclasses.replace(plan, attempt=plan.attempt + 1)
+            first_line = str(error).partition("\n")[0]
+            log.warning("%s Starting all nodes again: attempt %d.", first_line, plan.attempt)
+            console.status(f"attempt {plan.attempt}: waiting for executors")
+            if not facts.is_connect:
+                # A lost executor is replaced; that takes as long as a start.
+                wait_for_slots(
+                    spark, None, len(plan.nodes), config.start_timeout, settle=config.start_timeout
+                )
+
+
+def _try(
+    spark: "SparkSession", fn: bytes, plan: RunPlan, config: RunConfig, facts: ClusterFacts, console: Console
+) -> tuple[list[Any], Attempt]:
+    """Start the gang once, with a key of its own."""
+    key = secrets.token_bytes(32)
+    hub = Hub(facts.bind_host, key, len(plan.nodes))
+    try:
+        host = config.driver_host or facts.driver_host or "127.0.0.1"
+        placed = dataclasses.replace(plan, driver_address=(host, hub.port))
+        if config.checkpoint_dir:
+            planned = plan_checkpoints(config.checkpoint_dir, plan.run_id, plan.attempt)
+            placed = dataclasses.replace(placed, checkpoints=planned)
+        job = Job(spark, TaskSpec(plan=placed, key=key, fn=fn), facts, hub.events)
+        attempt = Attempt(placed, hub, job, console)
+        try:
+            return attempt.supervise(), attempt
+        finally:
+            if placed.checkpoints:
+                with suppress(EmberflowError):
+                    storage.delete(placed.checkpoints.probe)
+    finally:
+        hub.close()
+
+
+def _may_restart(error: EmberflowError, config: RunConfig) -> bool:
+    """A lost node is a reason to start again; your own exception only if you asked."""
+    if isinstance(error, NodeLostError):
+        return error.ending == "lost"
+    if isinstance(error, NodeFailedError):
+        return config.restart_on_error or error.is_collateral
+    return False
+
+
+def _is_unreachable(error: EmberflowError) -> bool:
+    return isinstance(error, NodeLostError) and UNREACHABLE in error.problem
