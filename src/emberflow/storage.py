@@ -93,6 +93,16 @@ def join(base: str, *parts: str) -> str:
     return posixpath.join(head, *(part.strip("/") for part in parts))
 
 
+def sibling(path: str, name: str) -> str:
+    """Return the path of another name in the same folder.
+
+    >>> sibling("hdfs://host/models/mnist", ".mnist.tmp")  # doctest: +SKIP
+    'hdfs://host/models/.mnist.tmp'
+    """
+    place = _place(path)
+    return join(place.named(posixpath.dirname(place.path)), name)
+
+
 @contextmanager
 def open_file(path: str, mode: str = "rb") -> Iterator[IO[Any]]:
     """Open a file for the length of the block; folders on the way are made when writing.
@@ -120,7 +130,7 @@ def write_bytes(path: str, content: bytes) -> None:
         with open_file(path, "wb") as file:  # an object appears only when its upload is complete
             file.write(content)
         return
-    aside = join(_parent(path), f".{_name(path)}.{uuid.uuid4().hex}.tmp")
+    aside = sibling(path, f".{_name(path)}.{uuid.uuid4().hex}.tmp")
     with open_file(aside, "wb") as file:
         file.write(content)
     rename(aside, path)
@@ -227,7 +237,7 @@ def folder_root(path: str) -> str:
 
 
 def _put_by_rename(local: Path, path: str) -> None:
-    aside, old = (join(_parent(path), f".{_name(path)}.{uuid.uuid4().hex}.{end}") for end in ("tmp", "old"))
+    aside, old = (sibling(path, f".{_name(path)}.{uuid.uuid4().hex}.{end}") for end in ("tmp", "old"))
     try:
         _upload(local, aside)
         if exists(path):
@@ -270,11 +280,6 @@ def _stored(place: _Place, info: dict[str, Any]) -> StoredFile:
     modified = next((info[key] for key in ("mtime", "modified", "LastModified", "created") if key in info), 0)
     seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified or 0)
     return StoredFile(path=place.named(info["name"]), size=int(info.get("size") or 0), modified=seconds)
-
-
-def _parent(path: str) -> str:
-    place = _place(path)
-    return place.named(posixpath.dirname(place.path))
 
 
 def _name(path: str) -> str:

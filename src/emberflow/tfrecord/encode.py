@@ -5,7 +5,7 @@ there column by column from the right to the left: a varint is written as a wind
 end is in place, and what it spoils on its left is written after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +62,17 @@ class _Entry:
         self.header.write(out, ends - self.sizes, self.body)
 
 
-def encode(batch: Any, columns: Sequence[Column], record_type: RecordType, doubles: Doubles) -> Array:
-    """Return the framed records of a batch as one array of bytes."""
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """The framed records of a batch, and where their payloads are."""
+
+    data: Array
+    starts: Array
+    lengths: Array
+
+
+def encode(batch: Any, columns: Sequence[Column], record_type: RecordType, doubles: Doubles) -> Encoded:
+    """Return the framed records of a batch."""
     rows = batch.num_rows
     if record_type == "ByteArray":
         values = values_of(batch.column(0), columns[0], doubles)
@@ -81,7 +90,7 @@ def encode(batch: Any, columns: Sequence[Column], record_type: RecordType, doubl
     return _encode_groups(rows, [group for group in groups if group[1]] or groups[:1])
 
 
-def _encode_groups(rows: int, groups: list[tuple[bytes, list[_Entry]]]) -> Array:
+def _encode_groups(rows: int, groups: list[tuple[bytes, list[_Entry]]]) -> Encoded:
     """Lay out messages that are one map of entries each, one message after the other in each record."""
     inner = [sum((entry.total(rows) for entry in entries), np.zeros(rows, np.int64)) for _, entries in groups]
     heads = [1 + varint_sizes(size.astype(np.uint64)) for size in inner]
@@ -98,12 +107,12 @@ def _encode_groups(rows: int, groups: list[tuple[bytes, list[_Entry]]]) -> Array
     return _framed(lengths, write)
 
 
-def _framed(lengths: Array, write: Any) -> Array:
+def _framed(lengths: Array, write: Callable[[Array, Array], None]) -> Encoded:
     ends = np.cumsum(lengths + HEAD + TAIL) - TAIL
     out = np.empty(int(ends[-1]) + TAIL if len(ends) else 0, np.uint8)
     write(out, ends)
     frame(out, ends - lengths, lengths)
-    return out
+    return Encoded(data=out, starts=ends - lengths, lengths=lengths)
 
 
 def _lengths_with_gaps(values: Values, rows: int) -> Array:

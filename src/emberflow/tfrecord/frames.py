@@ -6,8 +6,8 @@ A chunk never holds half a record. What is wrong with a file is told by the last
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import IO, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from google_crc32c import value as crc32c
@@ -23,7 +23,6 @@ MAX_RECORD_BYTES = 1 << 30
 _MASK = 0xA282EAD8
 _length_at = struct.Struct("<Q").unpack_from
 _head_at = struct.Struct("<QI").unpack_from
-_checksum_at = struct.Struct("<I").unpack_from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,38 +124,57 @@ def frame_one(payload: bytes) -> bytes:
     )
 
 
-def read_chunks(
-    stream: IO[Any], rules: FrameRules, offset: int = 0, stop: int | None = None
-) -> Iterator[Chunk]:
-    """Read the records that start before `stop`; the stream stands at a record's first byte, at `offset`."""
-    data = b""
+def read_chunks(stream: Any, rules: FrameRules, offset: int = 0, stop: int | None = None) -> Iterator[Chunk]:
+    """Read the records that start before `stop`; the stream stands at a record's first byte, at `offset`.
+
+    All chunks share one buffer: use a chunk before the next one is asked for.
+    """
+    room = np.empty(rules.chunk_bytes + PAD, np.uint8)
+    used = 0
     while True:
-        block = stream.read(max(rules.chunk_bytes, len(data)))  # doubles while one record goes on
-        data = data + block if data else block
-        chunk = _cut(data, offset, stop, rules, is_last=not block)
-        done = chunk.broken is not None or not block
-        if stop is not None and chunk.end >= stop:
-            done = True
+        got = _fill(stream, room, used)
+        used += got
+        chunk = _cut(room, used, offset, stop, rules, is_last=not got)
+        fault = getattr(stream, "fault", "") if not got else ""
+        if fault:
+            chunk = replace(chunk, broken=corrupt_file(chunk.end, fault))
         if len(chunk.starts) or chunk.broken:
             yield chunk
-        if done:
+        if not got or chunk.broken or (stop is not None and chunk.end >= stop):
             return
-        data = data[chunk.end - offset :]
+        done = chunk.end - offset
+        if not done:  # one record fills the buffer: it grows as the bytes come, not as a length says
+            room = np.concatenate([room, np.empty(len(room), np.uint8)])
+        room[: used - done] = room[done:used].copy()
+        used -= done
         offset = chunk.end
 
 
-def _cut(data: bytes, offset: int, stop: int | None, rules: FrameRules, *, is_last: bool) -> Chunk:
-    """Find the whole records of a block of bytes."""
+def _fill(stream: Any, room: Array, used: int) -> int:
+    """Read until the buffer is full or the stream ends; return how many bytes came."""
+    target = memoryview(room)[used : len(room) - PAD]
+    got = 0
+    while got < len(target):
+        block = stream.read(len(target) - got) if not hasattr(stream, "readinto") else None
+        count = stream.readinto(target[got:]) if block is None else len(block)
+        if not count:
+            break
+        if block is not None:
+            target[got : got + count] = block
+        got += count
+    return got
+
+
+def _cut(room: Array, used: int, offset: int, stop: int | None, rules: FrameRules, *, is_last: bool) -> Chunk:
+    """Find the whole records of a buffer."""
+    data = memoryview(room)[:used]
     starts, at, broken = _scan(data, offset, stop, rules)
-    if broken is None and is_last and at < len(data) and (stop is None or offset + at < stop):
-        broken = corrupt_file(
-            offset + at, f"it ends in the middle of a record, {len(data) - at} bytes into it"
-        )
+    if broken is None and is_last and at < used and (stop is None or offset + at < stop):
+        broken = corrupt_file(offset + at, f"it ends in the middle of a record, {used - at} bytes into it")
     heads = np.array(starts, np.int64)
-    buffer = np.frombuffer(data[:at] + bytes(PAD), np.uint8)
-    lengths = numbers(buffer, "<u8")[heads].astype(np.int64)
+    lengths = numbers(room, "<u8")[heads].astype(np.int64)
     if rules.verify and len(heads):
-        wrong = np.flatnonzero(numbers(buffer, "<u4")[heads + 8] != length_checksums(lengths))
+        wrong = np.flatnonzero(numbers(room, "<u4")[heads + 8] != length_checksums(lengths))
         if len(wrong):
             first = int(wrong[0])
             at = starts[first]
@@ -165,19 +183,19 @@ def _cut(data: bytes, offset: int, stop: int | None, rules: FrameRules, *, is_la
     begins = heads + HEAD
     ends = begins + lengths
     return Chunk(
-        data=buffer,
+        data=room[: used + PAD],
         starts=begins,
         ends=ends,
-        corrupt=_wrong_payloads(data, buffer, begins, ends) if rules.verify else np.empty(0, np.int64),
+        corrupt=_wrong_payloads(data, room, begins, ends) if rules.verify else np.empty(0, np.int64),
         offset=offset,
         end=offset + at,
         broken=broken,
-        rest=data[at : at + 65536] if broken else b"",
+        rest=bytes(data[at : at + 65536]) if broken else b"",
     )
 
 
 def _scan(
-    data: bytes, offset: int, stop: int | None, rules: FrameRules
+    data: memoryview, offset: int, stop: int | None, rules: FrameRules
 ) -> tuple[list[int], int, DataError | None]:
     """Hop from length to length; return where records start, where the last one ends, and what stopped us."""
     starts: list[int] = []
@@ -186,19 +204,17 @@ def _scan(
     most = rules.max_record_bytes
     while at <= limit:
         (length,) = _length_at(data, at)
-        if length > most:
-            return starts, at, _refusal(data, at, offset, rules)
         end = at + length + HEAD + TAIL
-        if end > size:  # not all there yet: do not wait for gigabytes that a broken length promises
+        if length > most or end > size:  # do not wait for gigabytes that a broken length promises
             return starts, at, _refusal(data, at, offset, rules)
         starts.append(at)
         at = end
     return starts, at, None
 
 
-def _refusal(data: bytes, at: int, offset: int, rules: FrameRules) -> DataError | None:
+def _refusal(data: memoryview, at: int, offset: int, rules: FrameRules) -> DataError | None:
     length, checksum = _head_at(data, at)
-    if rules.verify and masked(crc32c(data[at : at + 8])) != checksum:
+    if rules.verify and masked(crc32c(bytes(data[at : at + 8]))) != checksum:
         return corrupt_file(offset + at, "the checksum of a record's length is wrong")
     if length > rules.max_record_bytes:
         return DataError(
@@ -209,12 +225,12 @@ def _refusal(data: bytes, at: int, offset: int, rules: FrameRules) -> DataError 
     return None
 
 
-def _wrong_payloads(data: bytes, buffer: Array, begins: Array, ends: Array) -> Array:
+def _wrong_payloads(data: memoryview, room: Array, begins: Array, ends: Array) -> Array:
     if not len(begins):
         return np.empty(0, np.int64)
     pairs = zip(begins.tolist(), ends.tolist(), strict=True)
-    checksums = _masked_all(np.array([crc32c(data[a:b]) for a, b in pairs], np.uint32))
-    return np.flatnonzero(checksums != numbers(buffer, "<u4")[ends])
+    checksums = _masked_all(np.array([crc32c(bytes(data[a:b])) for a, b in pairs], np.uint32))
+    return np.flatnonzero(checksums != numbers(room, "<u4")[ends])
 
 
 def corrupt_file(position: int, reason: str) -> DataError:

@@ -47,9 +47,9 @@ def value_of(feature: Feature | list[Feature] | None, column: Column) -> Any:
     kind, values = feature if feature is not None else (None, [])
     if kind is None:
         return _none(column)
-    if column.depth == 2:
-        raise _refusal(column, "a single feature", "an array of arrays needs a feature list")
     found = _leaves(kind, values, column)
+    if column.depth == 2:
+        return [found]  # a feature of the context, where other records have a list of features
     if column.is_vector:
         return {"type": 1, "size": None, "indices": None, "values": found}
     if column.depth == 1:

@@ -1,0 +1,97 @@
+"""What the columns of a file are, from some of its records.
+
+A type is chosen so that the reader takes every record that was looked at: whole numbers and fractions together
+are double, numbers and text are string, bytes that are not UTF-8 are binary, one value here and three there are
+an array.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from emberflow.errors import DataError
+from emberflow.tfrecord.columns import RecordType
+from emberflow.tfrecord.plain import Feature, parse_record
+
+_LARGEST_IN_DOUBLE = 1 << 53
+
+
+@dataclass(kw_only=True)
+class _Seen:
+    """What was seen of one name."""
+
+    kinds: set[str] = field(default_factory=set)
+    is_text: bool = True
+    fits_double: bool = True
+    has_many: bool = False
+    is_list: bool = False
+
+    def add(self, feature: Feature) -> None:
+        kind, values = feature
+        if kind is None:
+            return
+        if values:
+            self.kinds.add(kind)
+        self.has_many |= len(values) > 1
+        if kind == "bytes":
+            self.is_text = self.is_text and all(_is_text(value) for value in values)
+        elif kind == "int":
+            self.fits_double = self.fits_double and all(abs(value) <= _LARGEST_IN_DOUBLE for value in values)
+
+
+def infer(payloads: Iterable[bytes], record_type: RecordType, *, is_strict: bool = True) -> Any:
+    """Return the Arrow schema that holds all the given records, columns sorted by name.
+
+    Args:
+        payloads: The records to look at.
+        record_type: What they are.
+        is_strict: Raise DataError at a record that is not one; else pass it over.
+    """
+    if record_type == "ByteArray":
+        return pa.schema([pa.field("byteArray", pa.binary())])
+    seen: dict[str, _Seen] = {}
+    for payload in payloads:
+        try:
+            record = parse_record(payload, record_type)
+        except DataError:
+            if is_strict:
+                raise
+            continue
+        for name, feature in record.items():
+            known = seen.setdefault(name, _Seen())
+            if isinstance(feature, list):
+                known.is_list = True
+                for one in feature:
+                    known.add(one)
+            else:
+                known.add(feature)
+    return pa.schema([pa.field(name, _type_of(seen[name])) for name in sorted(seen)])
+
+
+def _type_of(seen: _Seen) -> Any:
+    leaf = _leaf_of(seen)
+    if seen.is_list:
+        return pa.list_(pa.list_(leaf))
+    return pa.list_(leaf) if seen.has_many else leaf
+
+
+def _leaf_of(seen: _Seen) -> Any:
+    if not seen.is_text:
+        return pa.binary()
+    if seen.kinds == {"int"}:
+        return pa.int64()
+    if seen.kinds == {"float"}:
+        return pa.float32()
+    if seen.kinds == {"int", "float"} and seen.fits_double:
+        return pa.float64()
+    return pa.string()  # text, numbers mixed with text, or no value anywhere: then all are null
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

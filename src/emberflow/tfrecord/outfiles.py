@@ -1,0 +1,144 @@
+"""The files that one task writes: one per folder of partition values, and a next one after so many records."""
+
+import uuid
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from emberflow import storage
+from emberflow.tfrecord.columns import columns_of
+from emberflow.tfrecord.encode import encode
+from emberflow.tfrecord.files import suffix_of, writing
+from emberflow.tfrecord.options import Options
+from emberflow.tfrecord.paths import folder_of
+
+_ROWS = 8192
+"""Rows that are encoded at a time: their lengths and places stay in the processor's cache."""
+_OPEN = 64
+"""Files that a task keeps open at the same time."""
+
+
+class OutFiles(AbstractContextManager["OutFiles"]):
+    """Takes batches, writes files. Leaving the block by an error deletes what was begun."""
+
+    def __init__(self, *, folder: str, job: str, schema: Any, options: Options) -> None:
+        self.names: list[str] = []
+        self.records = 0
+        self._folder = folder
+        self._options = options
+        self._stored = [field.name for field in schema if field.name not in options.partition_by]
+        self._columns = columns_of(
+            pa.schema([schema.field(name) for name in self._stored]), options.record_type
+        )
+        self._stem = f"part-{_partition_number():05d}-{job[:8]}-{uuid.uuid4().hex[:12]}"
+        self._open: dict[str, _OutFile] = {}
+        self._numbers = 0
+
+    def write(self, batch: Any) -> None:
+        """Write the rows of a batch to the files they belong to."""
+        self.records += batch.num_rows
+        if not self._options.partition_by:
+            self._write_to("", batch.select(self._stored))
+            return
+        for folder, rows in _groups(batch, self._options.partition_by):
+            self._write_to(folder, batch.select(self._stored).take(rows))
+
+    def _write_to(self, folder: str, batch: Any) -> None:
+        most = self._options.records_per_file
+        start = 0
+        while start < batch.num_rows:
+            file = self._file(folder)
+            count = min(batch.num_rows - start, _ROWS, most - file.records if most else batch.num_rows)
+            rows = batch.slice(start, count)
+            encoded = encode(rows, self._columns, self._options.record_type, self._options.doubles)
+            file.write(encoded.data, count)
+            start += count
+            if most and file.records >= most:
+                self._open.pop(folder).close()
+
+    def _file(self, folder: str) -> "_OutFile":
+        if folder not in self._open:
+            if len(self._open) >= _OPEN:  # the folder used least lately waits longest for its next row
+                self._open.pop(next(iter(self._open))).close()
+            compression = self._options.compression or "none"
+            stem = f"{self._stem}-{self._numbers:03d}" if self._numbers else self._stem
+            name = "/".join(filter(None, [folder, stem + suffix_of(compression)]))
+            self._numbers += 1
+            self.names.append(name)
+            self._open[folder] = _OutFile(self._folder, name, self._options)
+        self._open[folder] = self._open.pop(folder)
+        return self._open[folder]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._open.values():
+            file.close()
+        if kind is None:
+            self._publish_local()
+            return
+        for name in self.names:
+            storage.delete(storage.join(self._folder, _begun(name, self._options)))
+
+    def _publish_local(self) -> None:
+        """Put files on the executor's own disk into place: the last thing a task does."""
+        if self._options.locality != "local":
+            return
+        for name in self.names:
+            storage.rename(
+                storage.join(self._folder, _begun(name, self._options)), storage.join(self._folder, name)
+            )
+
+
+class _OutFile:
+    """One file that is being written."""
+
+    def __init__(self, folder: str, name: str, options: Options) -> None:
+        self.records = 0
+        self._holding = ExitStack()
+        path = storage.join(folder, _begun(name, options))
+        self._stream = self._holding.enter_context(
+            writing(path, options.compression or "none", options.level)
+        )
+
+    def write(self, data: Any, records: int) -> None:
+        self._stream.write(data)
+        self.records += records
+
+    def close(self) -> None:
+        self._holding.close()
+
+
+def _begun(name: str, options: Options) -> str:
+    """Return the name of a file while it is written: hidden where its folder is already the target."""
+    if options.locality != "local":
+        return name
+    folder, _, last = name.rpartition("/")
+    return "/".join(filter(None, [folder, f".{last}.tmp"]))
+
+
+def _groups(batch: Any, keys: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """Return the rows of a batch by the folder that their partition values name."""
+    texts = [pc.cast(batch.column(key), pa.string()) for key in keys]
+    table = pa.table([*texts, pa.array(np.arange(batch.num_rows))], names=[*keys, "__row__"])
+    grouped = table.group_by(list(keys), use_threads=False).aggregate([("__row__", "list")])
+    rows = grouped.column("__row___list").combine_chunks()
+    values = [grouped.column(key).to_pylist() for key in keys]
+    return [
+        (
+            folder_of([(key, column[place]) for key, column in zip(keys, values, strict=True)]),
+            rows[place].values,
+        )
+        for place in range(grouped.num_rows)
+    ]
+
+
+def _partition_number() -> int:
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return int(task.partitionId()) if task is not None else 0

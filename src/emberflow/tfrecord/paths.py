@@ -1,0 +1,188 @@
+"""From what the user wrote to files: lists, patterns, folders, ``key=value`` folders, and parts of large files."""
+
+import fnmatch
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from emberflow import storage
+from emberflow.errors import ConfigError, StorageError
+from emberflow.tfrecord.files import compression_of
+from emberflow.tfrecord.options import Options
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_LEAST_SPLIT = 4 << 20
+_TASKS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFile:
+    """One file to read, and the values that its folders' names say."""
+
+    path: str
+    size: int
+    modified: float = 0.0
+    keys: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A file, or the stretch of it whose records start from byte `start` up to byte `stop`."""
+
+    file: InputFile
+    start: int = 0
+    stop: int | None = None
+
+
+def find_files(options: Options) -> list[InputFile]:
+    """Return the files to read, sorted by path; raise StorageError where a path leads nowhere."""
+    if not options.paths:
+        raise ConfigError("Expected a path. Received: none.", fix="Give one: .load(path).")
+    found: dict[str, InputFile] = {}
+    for path in (single for given in options.paths for single in _split_list(given)):
+        for file in _expand(qualified(path), options):
+            found[file.path] = file
+    return [found[path] for path in sorted(found)]
+
+
+def _split_list(given: str) -> list[str]:
+    """Return the parts of a comma list; commas inside braces belong to a pattern."""
+    depth, parts, part = 0, [], ""
+    for letter in given:
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and not depth:
+            parts.append(part)
+            part = ""
+        else:
+            part += letter
+    return [each.strip() for each in [*parts, part] if each.strip()]
+
+
+def qualified(path: str) -> str:
+    """Return a path as Spark means it: where Hadoop names a default file system, a bare path is there."""
+    if "://" in path or path.startswith("file:"):
+        return path
+    default = _default_file_system()
+    if not default or storage.is_local(default):
+        return str(Path(path).absolute())  # executors have working folders of their own
+    inside = path if path.startswith("/") else f"/user/{os.environ.get('HADOOP_USER_NAME', '')}/{path}"
+    return default.rstrip("/") + re.sub("/+", "/", inside)
+
+
+def _default_file_system() -> str:
+    folder = os.environ.get("HADOOP_CONF_DIR", "")
+    file = Path(folder) / "core-site.xml"
+    if not folder or not file.is_file():
+        return ""
+    for entry in ElementTree.parse(file).getroot().iter("property"):
+        if entry.findtext("name") in {"fs.defaultFS", "fs.default.name"}:
+            return (entry.findtext("value") or "").strip()
+    return ""
+
+
+def _expand(path: str, options: Options) -> Iterator[InputFile]:
+    patterns = list(_braces(path))
+    if len(patterns) > 1 or any(letter in path for letter in "*?["):
+        roots = [root for pattern in patterns for root in storage.glob(pattern) if not is_hidden(root)]
+    else:
+        roots = [path]
+    count = 0
+    for root in roots:
+        if not storage.exists(root):
+            continue
+        count += 1
+        yield from _list(root, options)
+    if not count:
+        raise StorageError(
+            f"Expected files. Received: path={path!r}, where there is nothing.",
+            fix="Check the path: executors and driver must see it under this name.",
+        )
+
+
+def _braces(pattern: str) -> Iterator[str]:
+    """Expand ``{a,b}``, which Hadoop's patterns have and fsspec's have not."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        yield pattern
+        return
+    for choice in match.group(1).split(","):
+        yield from _braces(pattern[: match.start()] + choice + pattern[match.end() :])
+
+
+def _list(root: str, options: Options) -> Iterator[InputFile]:
+    if not storage.is_folder(root):
+        yield from (
+            InputFile(path=f.path, size=f.size, modified=f.modified) for f in storage.list_files(root)
+        )
+        return
+    base = storage.folder_root(root).rstrip("/")
+    for file in storage.list_files(root):
+        folders, _, name = file.path[len(base) :].strip("/").rpartition("/")
+        steps = folders.split("/") if folders else []
+        if is_hidden(name) or any(is_hidden(step) for step in steps):
+            continue
+        if options.glob_filter and not fnmatch.fnmatchcase(name, options.glob_filter):
+            continue
+        if options.recursive:
+            yield InputFile(path=file.path, size=file.size, modified=file.modified)
+        elif all("=" in step for step in steps):
+            keys = dict(_key_of(step) for step in steps)
+            yield InputFile(path=file.path, size=file.size, modified=file.modified, keys=keys)
+
+
+def is_hidden(path: str) -> bool:
+    """Say whether Spark would skip a name: it starts with a dot or an underscore (but ``_key=value`` counts)."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def _key_of(step: str) -> tuple[str, str | None]:
+    key, _, value = step.partition("=")
+    return unquote(key), None if value == NO_VALUE else unquote(value)
+
+
+def folder_of(keys: Sequence[tuple[str, str | None]]) -> str:
+    """Return the folders for the values of partition columns.
+
+    >>> folder_of([("day", "2024-01-01"), ("city", None)])
+    'day=2024-01-01/city=__HIVE_DEFAULT_PARTITION__'
+    """
+    return "/".join(
+        f"{quote(key, safe=' ')}={NO_VALUE if value is None or value == '' else quote(value, safe=' ')}"
+        for key, value in keys
+    )
+
+
+def split_files(files: Iterable[InputFile], options: Options) -> list[list[Part]]:
+    """Divide files into tasks: large ones are split, small ones share a task."""
+    files = list(files)
+    total = sum(file.size for file in files)
+    share = min(options.split_bytes or total, max(_LEAST_SPLIT, total // _TASKS)) or 1
+    if options.split_bytes and options.split_bytes < _LEAST_SPLIT:
+        share = options.split_bytes  # asked for
+    parts = [part for file in files for part in _parts(file, share, options)]
+    tasks: list[list[Part]] = []
+    filled = share
+    for part in parts:
+        size = (part.stop if part.stop is not None else part.file.size) - part.start
+        if filled + size > share:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(part)
+        filled += size
+    return tasks
+
+
+def _parts(file: InputFile, share: int, options: Options) -> list[Part]:
+    is_plain = compression_of(file.path, options.compression) == "none"
+    if not is_plain or not options.verify or not options.split_bytes or file.size <= share * 3 // 2:
+        return [Part(file=file)]
+    count = -(-file.size // share)
+    edges = [file.size * place // count for place in range(count)]
+    return [
+        Part(file=file, start=start, stop=stop) for start, stop in zip(edges, [*edges[1:], None], strict=True)
+    ]

@@ -1,0 +1,112 @@
+"""Spark's data source ``tfrecord``: what Spark calls, in the order in which it calls it."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from emberflow.errors import ConfigError
+from emberflow.tfrecord.options import Options, parse_options
+from emberflow.tfrecord.paths import InputFile, Part, find_files, split_files
+from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.types import arrow_schema, key_types, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+
+class TFRecordSource(DataSource):
+    """``spark.read.format("tfrecord")`` and ``df.write.format("tfrecord")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name after ``format``."""
+        return "tfrecord"
+
+    def schema(self) -> StructType:
+        """Return the schema inferred from some of the records."""
+        options = parse_options(self.options)
+        files = find_files(options)
+        schema = spark_schema(infer_schema(files, options), files, options)
+        missing = [name for name in options.columns if name not in schema.fieldNames()]
+        if missing:
+            raise ConfigError(
+                f"Option 'columns' names features that were not found. Received: {missing}.",
+                fix=f"Name some of {schema.fieldNames()}, look at more records (samplingRatio), or give a schema.",
+            )
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        return TFRecordReader(schema, parse_options(self.options))
+
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
+        """Return the reader of a streaming query."""
+        from emberflow.tfrecord.stream import TFRecordStreamReader
+
+        return TFRecordStreamReader(schema, parse_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
+        """Return the writer of a batch query."""
+        from emberflow.tfrecord.writer import TFRecordWriter
+
+        return TFRecordWriter(schema, parse_options(self.options), overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> "DataSourceStreamWriter":
+        """Return the writer of a streaming query."""
+        from emberflow.tfrecord.stream import TFRecordStreamWriter
+
+        return TFRecordStreamWriter(schema, parse_options(self.options), overwrite=overwrite)
+
+
+class TFRecordsSource(TFRecordSource):
+    """The same under the name of the older connector."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name after ``format``."""
+        return "tfrecords"
+
+
+class PartsPartition(InputPartition):
+    """The parts of files that one task reads."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(None)
+        self.parts = tuple(parts)
+
+
+class TFRecordReader(DataSourceReader):
+    """Reads files in a batch query."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = schema
+        self._options = options
+        make_plan(
+            arrow_schema(schema), options, list(key_types(find_files(options)))
+        )  # what is wrong shows now
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition per task."""
+        return partitions_for(find_files(self._options), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Give the rows of one task as Arrow batches."""
+        return read_partition(partition, self._schema, self._options)
+
+
+def partitions_for(files: Sequence[InputFile], options: Options) -> list[InputPartition]:
+    """Return the tasks that read some files."""
+    return [PartsPartition(parts) for parts in split_files(files, options)]
+
+
+def read_partition(partition: InputPartition, schema: StructType, options: Options) -> Iterator[Any]:
+    """Give the rows of one task as Arrow batches."""
+    parts = (
+        partition.parts if isinstance(partition, PartsPartition) else ()
+    )  # Spark's own, where there is no file
+    keys = {key for part in parts for key in part.file.keys}
+    return read_parts(parts, make_plan(arrow_schema(schema), options, sorted(keys)), options)
