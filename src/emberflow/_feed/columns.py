@@ -1,0 +1,267 @@
+"""Which tensor a column becomes: its dtype, its dense shape, its ragged levels. Decided once, for all ranks.
+
+====================  =====================================================================
+Spark                 tensor
+====================  =====================================================================
+numbers, boolean      the same type
+decimal               float64
+date                  int32, days since 1970-01-01
+timestamp, interval   int64, microseconds (timestamps since 1970-01-01 UTC; `time` since midnight)
+string, binary        tf.string; binary with a declared dtype: numbers of that dtype
+array of one length   one more dimension (also nested)
+array of any length   tf.RaggedTensor, dense below the last level that varies
+ML vector             float64, dense, one dimension
+struct                one tensor per field, named ``column.field``
+====================  =====================================================================
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from emberflow._feed.arrays import Leaf, is_bytes, is_text, is_vector, leaves_of, list_levels
+from emberflow._feed.facts import UNSEEN, ColumnFacts, ShardFacts, add_facts, agreed_schema
+from emberflow.errors import ConfigError, DataError
+
+BYTES = "bytes"  # the dtype of tf.string here
+
+Shape = Sequence[int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """How one leaf becomes a tensor.
+
+    Attributes:
+        leaf: Where it is in a record batch.
+        dtype: Numpy's name of the tensor's dtype, or ``bytes`` for tf.string.
+        lengths: Elements at each dense list level, as they are stored.
+        shape: The dense dimensions of one row, below the ragged levels.
+        ragged: How many list levels vary in length.
+        decode: Whether binary values hold numbers of `dtype`.
+        fill: What stands for null, or None where there is none.
+    """
+
+    leaf: Leaf
+    dtype: str
+    lengths: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    ragged: int = 0
+    decode: bool = False
+    fill: Any = None
+
+    @property
+    def name(self) -> str:
+        """The dotted name."""
+        return self.leaf.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the user declares of columns, each by dotted name.
+
+    Attributes:
+        shapes: Dense dimensions of one row; None in front for a ragged one.
+        dtypes: Dtype of the tensor; for binary columns the dtype of the numbers in them.
+        null_value: What stands for null.
+    """
+
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
+    null_value: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plan_columns(
+    shards: Sequence[ShardFacts], wishes: Wishes | None = None, names: Iterable[str] | None = None
+) -> dict[str, Column]:
+    """Return how each wanted column becomes a tensor, the same on every rank.
+
+    Args:
+        shards: The facts of all ranks.
+        wishes: What the user declared.
+        names: Columns or struct columns, by dotted name; None takes all.
+    """
+    wishes = wishes or Wishes()
+    leaves = list(leaves_of(agreed_schema(shards)))
+    wanted = leaves if names is None else [leaf for name in names for leaf in find_leaves(leaves, name)]
+    _check_known(leaves, wishes)
+    facts = add_facts(shard.columns for shard in shards)
+    plans: dict[str, Column] = {}
+    for leaf in wanted:
+        _check_nulls(leaf, shards, wishes)
+        plans[leaf.name] = _plan(leaf, facts.get(leaf.name, ColumnFacts()), wishes)
+    return plans
+
+
+def find_leaves(leaves: Sequence[Leaf], name: str) -> list[Leaf]:
+    """Return the leaf of this name, or all leaves of the struct column of this name."""
+    exact = [leaf for leaf in leaves if leaf.name == name]
+    found = exact or [leaf for leaf in leaves if leaf.name.startswith(f"{name}.")]
+    if not found or len(exact) > 1:
+        raise ConfigError(
+            f"Each column must be one of the data's columns. Received: {name!r}; "
+            f"there are: {', '.join(leaf.name for leaf in leaves)}.",
+            fix="Correct the name, or select the column before you pass the DataFrame."
+            if not exact
+            else "Rename one of the two columns: a field of a struct is named column.field.",
+        )
+    return found
+
+
+def _check_known(leaves: Sequence[Leaf], wishes: Wishes) -> None:
+    known = {leaf.name for leaf in leaves}
+    for option in ("shapes", "dtypes", "null_value"):
+        for name in getattr(wishes, option):
+            if name not in known:
+                raise ConfigError(
+                    f"`{option}` must name columns of the data. Received: {option} for {name!r}; "
+                    f"there are: {', '.join(sorted(known))}.",
+                    fix=f"Correct the name in {option}=, or leave it out.",
+                )
+
+
+def _check_nulls(leaf: Leaf, shards: Sequence[ShardFacts], wishes: Wishes) -> None:
+    if leaf.name in wishes.null_value:
+        return
+    found = []
+    for rank, shard in enumerate(shards):
+        facts = shard.columns.get(leaf.name, ColumnFacts())
+        if facts.nulls:
+            found.append(f"rank {rank}: {facts.nulls} of {shard.rows} rows")
+        if facts.inner_nulls:
+            found.append(f"rank {rank}: {facts.inner_nulls} inside the rows' arrays")
+    if found:
+        raise DataError(
+            f"Column {leaf.name!r} must have no nulls. Received: nulls at {'; '.join(found)}.",
+            fix=f'Drop or fill them in Spark, or pass null_value={{"{leaf.name}": 0}}.',
+        )
+
+
+def _plan(leaf: Leaf, facts: ColumnFacts, wishes: Wishes) -> Column:
+    natural, inner = _natural_dtype(leaf)
+    wish = wishes.dtypes.get(leaf.name)
+    decode = is_bytes(inner) and wish is not None and str(wish) not in {BYTES, "string"}
+    dtype = _dtype_of(leaf, natural, wish, decode=decode)
+    seen = _counts(leaf, facts, dtype) if decode else facts.lengths[: _levels(leaf)]
+    lengths = [(0, 0) if length == UNSEEN else length for length in seen]
+    ragged = max((level + 1 for level, (least, most) in enumerate(lengths) if least != most), default=0)
+    if is_vector(leaf.type) and ragged and facts.sparse:
+        raise _odd_lengths(leaf, "vectors of one size", lengths, "Give all vectors of the column one size.")
+    dense = tuple(least for least, _ in lengths[ragged:])
+    ragged, shape = _wished_shape(leaf, lengths, ragged, dense, wishes.shapes.get(leaf.name))
+    return Column(
+        leaf=leaf,
+        dtype=dtype,
+        lengths=tuple(least for least, _ in lengths[ragged:]),
+        shape=shape,
+        ragged=ragged,
+        decode=decode,
+        fill=_fill(leaf, dtype, wishes) if facts.nulls or facts.inner_nulls else None,
+    )
+
+
+def _levels(leaf: Leaf) -> int:
+    return 1 if is_vector(leaf.type) else list_levels(leaf.type)[0]
+
+
+def _natural_dtype(leaf: Leaf) -> tuple[str, Any]:
+    """Return the tensor's dtype when nothing is declared, and the type inside of all lists."""
+    if is_vector(leaf.type):
+        return "float64", pa.float64()
+    inner = list_levels(leaf.type)[1]
+    if pa.types.is_dictionary(inner):
+        inner = inner.value_type
+    for fits, dtype in _DTYPES:
+        if fits(inner):
+            return dtype or str(np.dtype(inner.to_pandas_dtype()).name), inner
+    raise DataError(
+        f"Column {leaf.name!r} must have a type that a tensor can hold. Received: {leaf.type}.",
+        fix="Turn it into columns or arrays of numbers or strings in Spark (map_keys, map_values, "
+        "transform, cast), or leave it out by columns=.",
+    )
+
+
+_DTYPES = (
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_integer, ""),
+    (pa.types.is_floating, ""),
+    (pa.types.is_decimal, "float64"),
+    (pa.types.is_date32, "int32"),
+    (pa.types.is_timestamp, "int64"),
+    (pa.types.is_duration, "int64"),
+    (pa.types.is_time, "int64"),
+    (is_text, BYTES),
+    (is_bytes, BYTES),
+)
+
+
+def _dtype_of(leaf: Leaf, natural: str, wish: Any, *, decode: bool) -> str:
+    if wish is None or (natural == BYTES and not decode and str(wish) in {BYTES, "string"}):
+        return natural
+    try:
+        name = str(np.dtype(getattr(wish, "as_numpy_dtype", wish)).name)
+    except TypeError:
+        name = ""
+    if np.dtype(name or "O").kind not in "biuf" or (natural == BYTES and not decode):
+        raise ConfigError(
+            f"`dtypes` must name a dtype that column {leaf.name!r} can become. "
+            f"Received: {wish!r} for {leaf.type}.",
+            fix=f'Pass dtypes={{"{leaf.name}": "float32"}} for numbers; leave it out for strings.',
+        )
+    return name
+
+
+def _counts(leaf: Leaf, facts: ColumnFacts, dtype: str) -> list[tuple[int, int]]:
+    """Return the lengths of all levels, the last one in numbers instead of bytes."""
+    if _levels(leaf):
+        raise ConfigError(
+            f"Only a plain binary column can be decoded. Received: {leaf.name!r} of type {leaf.type}.",
+            fix="Put the bytes of one row into one binary value, or leave dtypes= out.",
+        )
+    width = np.dtype(dtype).itemsize
+    least, most = facts.lengths[-1] if facts.lengths and facts.lengths[-1] != UNSEEN else (0, 0)
+    if least % width or most % width:
+        raise _odd_lengths(leaf, f"a multiple of {width} bytes", [(least, most)], "Correct dtypes=.")
+    return [(least // width, most // width)]
+
+
+def _wished_shape(
+    leaf: Leaf, lengths: list[tuple[int, int]], ragged: int, dense: tuple[int, ...], wish: Shape | None
+) -> tuple[int, tuple[int, ...]]:
+    """Return the ragged levels and the dense shape, after what the user declared."""
+    if wish is None:
+        return ragged, dense
+    rows = next((level for level, size in enumerate(wish) if size is not None), len(wish))
+    shape = tuple(size for size in wish[rows:] if size is not None)
+    whole = rows + len(shape) == len(wish) and rows <= len(lengths)
+    # All ragged levels must be declared as such; what lies below must hold as many values as declared.
+    below = math.prod(least for least, _ in lengths[rows:])
+    empty = any(most == 0 for _, most in lengths)
+    if not whole or rows < ragged or (below != math.prod(shape) and not empty):
+        raise _odd_lengths(leaf, f"rows of shape {tuple(wish)}", lengths, "Correct shapes=.")
+    return rows, shape
+
+
+def _odd_lengths(leaf: Leaf, expected: str, lengths: Sequence[tuple[int, int]], fix: str) -> DataError:
+    seen = ", ".join(str(least) if least == most else f"{least} to {most}" for least, most in lengths)
+    return DataError(
+        f"Column {leaf.name!r} must hold {expected}. Received: {leaf.type} with lengths [{seen}].", fix=fix
+    )
+
+
+def _fill(leaf: Leaf, dtype: str, wishes: Wishes) -> Any:
+    value = wishes.null_value[leaf.name]
+    if dtype == BYTES:
+        if isinstance(value, str | bytes):
+            return value.encode() if isinstance(value, str) else value
+    elif isinstance(value, int | float):
+        return value
+    raise ConfigError(
+        "`null_value` must fit the column's type. "
+        f"Received: {value!r} for {leaf.name!r} of type {leaf.type}.",
+        fix=f'Pass a number for numbers and a string for strings: null_value={{"{leaf.name}": ...}}.',
+    )

@@ -1,0 +1,200 @@
+"""`tf.data.Dataset` over one shard, as ``ctx.dataset`` gives it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberflow._feed.arrays import leaves_of
+from emberflow._feed.columns import Column, Shape, Wishes, find_leaves, plan_columns
+from emberflow._feed.epochs import EpochPlan, Epochs
+from emberflow._feed.facts import ShardFacts, agreed_schema
+from emberflow._feed.gather import Gatherer, make_parts, window_rows
+from emberflow._feed.pipeline import Arrange, Taken, make_batches
+from emberflow._feed.position import Position
+from emberflow._feed.progress import Progress
+from emberflow._feed.spool import Spool
+from emberflow._plan.steps import batch_shares
+from emberflow.errors import ConfigError
+
+Names = str | Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """The rows of this rank, and what is known of everybody's.
+
+    Attributes:
+        name: The data's name, such as ``train``.
+        rank: This rank's number among the ranks that hold rows.
+        spool: Its rows.
+        facts: What each of these ranks said of its shard, in rank order.
+    """
+
+    name: str
+    rank: int
+    spool: Spool
+    facts: tuple[ShardFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """What the user asks of a dataset.
+
+    Attributes:
+        batch_size: Rows in one step of one worker.
+        global_batch_size: Rows in one step of all workers together; instead of `batch_size`.
+        features: A column (one tensor), several (a dict by column), or a dict from the name that the
+            model expects to the column. With it, batches are tuples ``(features, label[, weight])``.
+        label: Likewise; a column, or several for a model with several outputs.
+        weight: The column of sample weights.
+        columns: Without `features`: the columns of the dict that a batch is; None takes all.
+        shuffle: Whether each epoch has its own order. Without it rows come in their canonical order.
+        seed: What the orders come from: the same seed and rows give the same orders in every run.
+        start_at: Where an earlier attempt stood.
+        strict_resume: Refuse to start when the rows are not those that `start_at` was taken on; else
+            the epoch begins anew, with a warning.
+        shapes: Dense dimensions of one row, by column; None in front for a ragged one.
+        dtypes: Dtype by column; for a binary column, the dtype of the numbers in it.
+        null_value: What stands for null, by column.
+    """
+
+    batch_size: int | None = None
+    global_batch_size: int | None = None
+    features: Names | None = None
+    label: Names | None = None
+    weight: str | None = None
+    columns: Sequence[str] | None = None
+    shuffle: bool = True
+    seed: int = 0
+    start_at: Position | None = None
+    strict_resume: bool = False
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
+    null_value: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.features is None and (self.label is not None or self.weight is not None):
+            raise ConfigError(
+                f"`label` and `weight` need `features`. Received: label={self.label!r}, "
+                f"weight={self.weight!r}, features=None.",
+                fix='Pass features="column" or features=["a", "b"] too.',
+            )
+        if self.weight is not None and self.label is None:
+            raise ConfigError(
+                f"`weight` needs `label`. Received: weight={self.weight!r}, label=None.",
+                fix='Pass label="column" too.',
+            )
+        if self.features is not None and self.columns is not None:
+            raise ConfigError(
+                f"`columns` and `features` exclude each other. Received: columns={self.columns!r}, "
+                f"features={self.features!r}.",
+                fix="Leave columns out: features, label and weight say what is read.",
+            )
+        if isinstance(self.columns, str):
+            raise ConfigError(
+                f"`columns` must be a list of names. Received: columns={self.columns!r}.",
+                fix=f'Pass columns=["{self.columns}"].',
+            )
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise ConfigError(
+                f"`seed` must be a whole number, 0 or more. Received: seed={self.seed!r}.", fix="Pass seed=0."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feeding:
+    """A dataset that was made, and the way to ask where its consumer stands.
+
+    Attributes:
+        dataset: The `tf.data.Dataset`.
+        epochs: The order of its rows.
+        taken: What its consumer took last.
+    """
+
+    dataset: Any
+    epochs: Epochs
+    taken: Taken
+
+    def position(self, steps: int | None = None) -> Position:
+        """Return where the consumer of the dataset stands.
+
+        Batches that were read ahead are not counted, as long as nothing reads ahead behind this dataset:
+        a `prefetch` that you add, or a strategy that fetches to a device. Then say how many `steps` were
+        trained since the dataset was made, over all its iterations.
+        """
+        if steps is not None:
+            return self.epochs.position_after(steps)
+        return self.epochs.position(self.taken.value())
+
+
+def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | None = None) -> Feeding:
+    """Return a dataset of whole batches over a shard.
+
+    One iteration is one epoch, and the next iteration takes the next order; an iteration begins when its
+    first batch is asked for. All ranks take the same number of steps; a rank with few rows has empty
+    batches among them.
+    """
+    columns, arrange = choose(shard.facts, options)
+    parts = make_parts(columns)
+    plan = EpochPlan(
+        name=shard.name,
+        rank=shard.rank,
+        shards=shard.facts,
+        batch_sizes=batch_shares(
+            len(shard.facts), batch_size=options.batch_size, global_batch_size=options.global_batch_size
+        ),
+        shuffle=options.shuffle,
+        seed=options.seed,
+    )
+    epochs = Epochs(
+        plan,
+        plan.start(options.start_at, strict=options.strict_resume),
+        Gatherer(shard.spool, parts).fetch,
+        window_rows(shard.spool, columns),
+        progress or Progress(),
+    )
+    taken = Taken(epochs.first_tag)
+    return Feeding(
+        dataset=make_batches(epochs.windows, parts, arrange, taken, plan.steps), epochs=epochs, taken=taken
+    )
+
+
+def choose(facts: Sequence[ShardFacts], options: DatasetOptions) -> tuple[list[Column], Arrange]:
+    """Return the columns that a dataset reads, and how their tensors are laid out in a batch."""
+    wishes = Wishes(shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value)
+    leaves = list(leaves_of(agreed_schema(facts)))
+    if options.features is None:
+        plans = plan_columns(facts, wishes, options.columns)
+        return list(plans.values()), dict
+    groups = [group for group in (options.features, options.label, options.weight) if group is not None]
+    layouts = [_layout(group, leaves) for group in groups]
+    names = dict.fromkeys(name for layout in layouts for name in _names(layout))
+    columns = list(plan_columns(facts, wishes, names).values())
+    if len(layouts) == 1:
+        return columns, lambda batch: _laid_out(layouts[0], batch)
+    return columns, lambda batch: tuple(_laid_out(layout, batch) for layout in layouts)
+
+
+Layout = str | dict[str, str]
+
+
+def _layout(group: Names, leaves: list[Any]) -> Layout:
+    """Return a leaf's name for one tensor, or names of tensors to leaves' names for a dict of them."""
+    if isinstance(group, Mapping):
+        return {name: find_leaves(leaves, column)[0].name for name, column in group.items()}
+    if not isinstance(group, str):
+        return {leaf.name: leaf.name for column in group for leaf in find_leaves(leaves, column)}
+    found = find_leaves(leaves, group)
+    if [leaf.name for leaf in found] == [group]:
+        return group
+    return {leaf.name: leaf.name for leaf in found}
+
+
+def _names(layout: Layout) -> list[str]:
+    return [layout] if isinstance(layout, str) else list(layout.values())
+
+
+def _laid_out(layout: Layout, batch: dict[str, Any]) -> Any:
+    if isinstance(layout, str):
+        return batch[layout]
+    return {name: batch[column] for name, column in layout.items()}

@@ -1,0 +1,143 @@
+"""An order-free digest of rows: the same rows give the same digest in any order and any batches.
+
+It answers one question: does a later attempt hold the same rows, so that it may go on in the middle of an
+epoch? Keys and numbers are hashed whole; of texts, binaries and lists the length and sixteen values spread
+over them, so that a digest costs little beside what Spark takes to deliver the row.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from emberflow._feed.arrays import (
+    KEY,
+    is_bytes,
+    is_list,
+    is_text,
+    is_vector,
+    is_whole_words,
+    leaves_of,
+    offsets_of,
+    plain,
+    valid_rows,
+    word_view,
+)
+
+Words = NDArray[np.uint64]
+SAMPLES = 16
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_NULL = np.uint64(0xD6E8FEB86659FD93)
+_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def digest_of(batch: Any) -> int:
+    """Return the digest of a record batch; digests add up, modulo 2**64."""
+    if not batch.num_rows:
+        return 0
+    total = np.zeros(batch.num_rows, np.uint64)
+    if batch.schema.get_field_index(KEY) >= 0:
+        _mix(total, _words(batch.column(KEY)))
+    for leaf in leaves_of(batch.schema):
+        _mix(total, _hash_column(plain(leaf.of(batch))))
+    _finish(total)
+    return int(total.sum(dtype=np.uint64))
+
+
+def add_digests(one: int, other: int) -> int:
+    """Return the digest of both sets of rows together."""
+    return (one + other) % 2**64
+
+
+def _mix(total: Words, words: Words) -> None:
+    """Take a column into the rows' hashes, in place: two passes, no copies."""
+    np.bitwise_xor(total, words, out=total)
+    np.multiply(total, _FACTOR, out=total)
+    # A product carries upwards only: without this the top bits of a word would reach no lower bit.
+    np.bitwise_xor(total, total >> np.uint64(32), out=total)
+
+
+def _finish(total: Words) -> None:
+    for shift in (30, 27):
+        np.bitwise_xor(total, total >> np.uint64(shift), out=total)
+        np.multiply(total, _FACTOR, out=total)
+    np.bitwise_xor(total, total >> np.uint64(31), out=total)
+
+
+def _hash_column(array: Any) -> Words:
+    for fits, hash_of in _HASHES:
+        if fits(array.type):
+            words = hash_of(array)
+            break
+    else:
+        words = np.zeros(len(array), np.uint64)
+    valid = valid_rows(array)
+    return words if valid is None else np.where(valid, words, _NULL)
+
+
+def _words(array: Any) -> Words:
+    view = word_view(array)
+    return view.view(_WIDTHS[view.dtype.itemsize]).astype(np.uint64, copy=False)
+
+
+def _flags(array: Any) -> Words:
+    return np.asarray(array.fill_null(False).to_numpy(zero_copy_only=False)).astype(np.uint64)
+
+
+def _decimals(array: Any) -> Words:
+    buffer = array.buffers()[1]
+    width = array.type.bit_width // 64
+    words = np.frombuffer(buffer, np.uint64, len(array) * width, array.offset * width * 8)
+    return words.reshape(len(array), width)[:, 0]
+
+
+def _times(array: Any) -> Words:
+    wide = pa.int32() if array.type.bit_width == 32 else pa.int64()
+    return _words(array.view(wide))
+
+
+def _samples(array: Any) -> Words:
+    """Hash the length of each row and the values at sixteen places of it."""
+    offsets = offsets_of(array)
+    starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    values = _values(array)
+    total = sizes.astype(np.uint64)
+    if not len(values):
+        return total
+    last = len(values) - 1
+    for place in range(SAMPLES):  # as many for every row: a hash must not depend on the row's neighbours
+        _mix(total, values[np.minimum(starts + sizes * place // SAMPLES, last)])
+    return np.where(sizes > 0, total, np.uint64(0))
+
+
+def _values(array: Any) -> NDArray[Any]:
+    """Return one whole number for each value that the offsets of an array point at."""
+    if is_text(array.type) or is_bytes(array.type):
+        buffer = array.buffers()[2]
+        return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
+    values = plain(array.values)
+    if is_whole_words(values.type) and not values.null_count:
+        view = word_view(values)  # stays narrow until it is sampled: long lists are not copied
+        return view.view(_WIDTHS[view.dtype.itemsize])
+    return _hash_column(values)
+
+
+def _vectors(array: Any) -> Words:
+    total = _hash_column(array.field("values"))
+    _mix(total, _hash_column(array.field("indices")))
+    return total
+
+
+_HASHES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Words]], ...] = (
+    (is_whole_words, _words),
+    (pa.types.is_boolean, _flags),
+    (pa.types.is_decimal, _decimals),
+    (pa.types.is_temporal, _times),
+    (is_text, _samples),
+    (is_bytes, _samples),
+    (is_list, _samples),
+    (is_vector, _vectors),
+)

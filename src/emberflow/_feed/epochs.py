@@ -1,0 +1,228 @@
+"""The epochs of one shard: which rows come when, from a start in the middle of an epoch on."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emberflow._feed.convert import Wire
+from emberflow._feed.facts import ShardFacts
+from emberflow._feed.gather import Rows
+from emberflow._feed.position import Position, digest_of_shards, rows_taken
+from emberflow._feed.progress import Progress
+from emberflow._plan.steps import batch_bounds, common_steps, epoch_order
+from emberflow.errors import ConfigError, DataError
+
+WINDOW_STEPS = 4096  # empty steps hold no bytes: this bounds a window of them
+
+_log = logging.getLogger("emberflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochPlan:
+    """All that decides the order of one rank's rows.
+
+    Attributes:
+        name: The data's name.
+        rank: This rank's number among those that hold rows.
+        shards: The facts of all of them.
+        batch_sizes: The batch size of each.
+        shuffle: Whether each epoch has its own order.
+        seed: What the orders come from.
+    """
+
+    name: str
+    rank: int
+    shards: Sequence[ShardFacts]
+    batch_sizes: tuple[int, ...]
+    shuffle: bool
+    seed: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of this rank."""
+        return self.shards[self.rank].rows
+
+    @property
+    def steps(self) -> int:
+        """Steps of a whole epoch, the same on every rank."""
+        return common_steps([shard.rows for shard in self.shards], self.batch_sizes)
+
+    def order(self, epoch: int) -> Rows:
+        """Return the canonical rows in the order of this epoch."""
+        if not self.shuffle:
+            return np.arange(self.rows, dtype=np.int64)
+        return epoch_order(self.rows, seed=self.seed, epoch=epoch, rank=self.rank)
+
+    def position(self, cut: "Cut", step: int) -> Position:
+        """Return the position after `step` steps of a cut."""
+        if step == cut.steps:
+            return self.position(self.cut(cut.epoch + 1), 0)
+        return Position(
+            name=self.name,
+            epoch=cut.epoch,
+            step=step,
+            steps=cut.steps,
+            earlier=cut.earlier,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            rows=sum(shard.rows for shard in self.shards),
+            digest=digest_of_shards(self.shards),
+        )
+
+    def start(self, position: Position | None, *, strict: bool) -> "Cut":
+        """Return where to begin: at the position, or at the start of its epoch if the rows are others."""
+        if position is None:
+            return self.cut(0)
+        self._check_order(position)
+        digest = digest_of_shards(self.shards)
+        if position.digest == digest:
+            return self._cut_at(position)
+        rows = sum(shard.rows for shard in self.shards)
+        problem = (
+            "The rows must be those that the position was taken on. Received: "
+            f"{position.rows} rows with digest {position.digest} then, {rows} rows with {digest} now."
+        )
+        fix = (
+            "Give the DataFrame an order that repeats (write it out once and read that, or sort before limit "
+            "and sample with a seed), and resume with the same number of workers."
+        )
+        if strict:
+            raise DataError(problem, fix)
+        warnings.warn(f"{problem} Epoch {position.epoch} starts again. {fix}", UserWarning, stacklevel=4)
+        return self.cut(position.epoch)
+
+    def cut(self, epoch: int, earlier: tuple[tuple[int, int], ...] = ()) -> "Cut":
+        """Return an epoch, or what the earlier steps of it left, cut by the present batch sizes."""
+        left = [shard.rows - rows_taken(shard.rows, earlier) for shard in self.shards]
+        if not any(left) and earlier:
+            return self.cut(epoch + 1)
+        steps = common_steps(left, self.batch_sizes)
+        return Cut(epoch=epoch, earlier=earlier, steps=steps, rows=self.rows)
+
+    def _cut_at(self, position: Position) -> "Cut":
+        same = self.cut(position.epoch, position.earlier)
+        if same.steps == position.steps:
+            return replace(same, done=position.step)
+        return self.cut(position.epoch, (*position.earlier, (position.step, position.steps)))
+
+    def _check_order(self, position: Position) -> None:
+        for name in ("name", "seed", "shuffle"):
+            mine, theirs = getattr(self, name), getattr(position, name)
+            if mine != theirs:
+                raise ConfigError(
+                    f"`start_at` must be a position of the same data in the same order. "
+                    f"Received: {name}={mine!r}, and {name}={theirs!r} in the position.",
+                    fix=f"Pass {name}={theirs!r}, or leave start_at out.",
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One epoch, or what is left of it, cut into steps.
+
+    Attributes:
+        epoch: Its number.
+        steps: How many steps the rows are cut into that the earlier steps left.
+        rows: All rows of the shard.
+        done: How many of these steps were taken before.
+        earlier: Steps taken before with other batch sizes; see `Position`.
+    """
+
+    epoch: int
+    steps: int
+    rows: int
+    done: int = 0
+    earlier: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def first_row(self) -> int:
+        """Where in the epoch's order the steps begin."""
+        return rows_taken(self.rows, self.earlier)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the epoch was taken before."""
+        return not self.earlier and not self.done
+
+    def bounds(self, first: int, last: int) -> Rows:
+        """Return where in the epoch's order the steps `first` to `last` begin and end."""
+        return self.first_row + batch_bounds(self.rows - self.first_row, self.steps, first, last)
+
+
+class Epochs:
+    """Hands out one epoch after the other as windows: arrays, the bounds of their batches, their tags.
+
+    A tag is the number of a step counted over all epochs, so that the consumer's side can say what it
+    has taken. `windows` is called once for each iteration of the dataset.
+    """
+
+    def __init__(
+        self, plan: EpochPlan, start: Cut, fetch: Callable[[Rows], Wire], window: int, progress: Progress
+    ) -> None:
+        self.plan = plan
+        self.progress = progress
+        self._fetch = fetch
+        self._window = window
+        self._next = start
+        self._first = start
+        self._is_over = False
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the first iteration begins in the middle of an epoch."""
+        return not self._first.is_whole
+
+    @property
+    def first_tag(self) -> int:
+        """The tag before anything was taken."""
+        return self._tag(self._first, self._first.done)
+
+    def position(self, tag: int) -> Position:
+        """Return the position of a consumer whose last batch had this tag."""
+        epoch, step = divmod(tag, 1 << 32)
+        cut = self._first if epoch == self._first.epoch else self.plan.cut(epoch)
+        return self.plan.position(cut, step)
+
+    def position_after(self, steps: int) -> Position:
+        """Return the position after so many steps of all iterations together."""
+        left = self._first.steps - self._first.done
+        if steps < left:
+            return self.plan.position(self._first, self._first.done + steps)
+        more, step = divmod(steps - left, self.plan.steps)
+        return self.plan.position(self.plan.cut(self._first.epoch + 1 + more), step)
+
+    def windows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the windows of the next epoch."""
+        if self._is_over:
+            # The dataset repeats until it has a whole epoch's batches; a first epoch that began in the
+            # middle has fewer, and an empty repetition is how tf.data is told to end it.
+            self._is_over = False
+            return
+        cut = self._next
+        self._next = self.plan.cut(cut.epoch + 1)
+        _log.debug("rank %d begins epoch %d of %s", self.plan.rank, cut.epoch, self.plan.name)
+        order = self.plan.order(cut.epoch)
+        for first, last in self._spans(cut):
+            with self.progress.working():
+                bounds = cut.bounds(first, last)
+                start, stop = int(bounds[0]), int(bounds[-1])
+                wire = self._fetch(order[start:stop])
+                tags = np.array([self._tag(cut, step + 1) for step in range(first, last)], np.int64)
+            self.progress.rows += stop - start
+            self.progress.bytes += sum(values.nbytes for values in wire)
+            with self.progress.timing("sink"):
+                yield (*wire, bounds - start, tags)
+        self._is_over = not cut.is_whole
+
+    def _spans(self, cut: Cut) -> Iterator[tuple[int, int]]:
+        """Yield runs of steps whose rows make up a window."""
+        rows = max(1, cut.rows - cut.first_row)
+        count = max(1, min(WINDOW_STEPS, self._window * cut.steps // rows))
+        for first in range(cut.done, cut.steps, count):
+            yield first, min(first + count, cut.steps)
+
+    def _tag(self, cut: Cut, step: int) -> int:
+        return (cut.epoch << 32) + step

@@ -1,0 +1,168 @@
+"""Rows of a spool by position, in windows of some megabytes.
+
+Random access to a file of many chunks is slow a batch at a time: each batch touches nearly every chunk of
+every column. So the rows of many batches are fetched together, chunk after chunk, and put into order in
+memory; the window is then cut into batches by tf.data, outside of Python.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from emberflow._feed.columns import BYTES, Column
+from emberflow._feed.convert import Wire, can_view, view_of, wire_of
+from emberflow._feed.facts import ColumnFacts
+from emberflow._feed.spool import Spool
+
+WINDOW_BYTES = 16 << 20
+WINDOW_ROWS = 1 << 18
+
+_WIDE = 512  # bytes of a row from which one copy more costs more than scattered writes
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What travels together to TensorFlow: one column, or scalars of one dtype stacked as ``[column, row]``.
+
+    TensorFlow takes about 30 microseconds for each array that Python hands over, however small: forty
+    narrow columns in one array cost as much as one.
+    """
+
+    columns: tuple[Column, ...]
+    stacked: bool
+
+    @property
+    def dtype(self) -> str:
+        """Numpy's name of the dtype, or ``bytes``."""
+        return self.columns[0].dtype
+
+
+def make_parts(columns: Sequence[Column]) -> tuple[Part, ...]:
+    """Stack the scalar columns of each dtype; all others travel alone."""
+    stacks: dict[str, list[Column]] = {}
+    alone = []
+    for column in columns:
+        if column.shape or column.ragged or column.dtype == BYTES:
+            alone.append(Part(columns=(column,), stacked=False))
+        else:
+            stacks.setdefault(column.dtype, []).append(column)
+    return (*(Part(columns=tuple(stack), stacked=True) for stack in stacks.values()), *alone)
+
+
+def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
+    """Return how many rows of these columns make a window."""
+    if not spool.rows:
+        return 1
+    tops = {column.leaf.path[0] for column in columns}
+    size = sum(chunk.column(name).nbytes for chunk in spool.chunks for name in tops)
+    return max(1, min(WINDOW_ROWS, WINDOW_BYTES * spool.rows // max(1, int(size))))
+
+
+class Gatherer:
+    """Fetches rows of a spool as the arrays that `make_parts` describes."""
+
+    def __init__(self, spool: Spool, parts: Sequence[Part]) -> None:
+        self._spool = spool
+        self._parts = parts
+        self._sources = [
+            [_Source(spool.chunks, column, spool.facts.columns) for column in part.columns] for part in parts
+        ]
+
+    def fetch(self, positions: Rows) -> Wire:
+        """Return the rows at these canonical positions, in this order."""
+        pick = _Pick(self._spool.places(positions), self._spool.starts)
+        wire: Wire = []
+        for part, sources in zip(self._parts, self._sources, strict=True):
+            wire += stacked(part, [source.fetch(pick) for source in sources])
+        return wire
+
+
+def wire_of_batch(parts: Sequence[Part], batch: Any) -> Wire:
+    """Return all rows of one record batch as the arrays that `make_parts` describes."""
+    wire: Wire = []
+    for part in parts:
+        wire += stacked(part, [wire_of(column, column.leaf.of(batch)) for column in part.columns])
+    return wire
+
+
+def stacked(part: Part, wires: list[Wire]) -> Wire:
+    """Return the arrays of a part's columns as they travel."""
+    if not part.stacked:
+        return wires[0]
+    return [np.stack([values for (values,) in wires])]
+
+
+class _Pick:
+    """Some rows of a file: in which chunks they are, and how to bring them into order."""
+
+    def __init__(self, places: Rows, starts: Rows) -> None:
+        self.rows = len(places)
+        self.in_order = not self.rows or bool((np.diff(places) == 1).all())
+        if self.in_order:
+            first = int(places[0]) if self.rows else 0
+            edges = np.clip(starts, first, first + self.rows) - first
+            self._ranked = places
+        else:
+            self.order = np.argsort(places)
+            self._ranked = places[self.order]
+            edges = np.searchsorted(self._ranked, starts)
+            self.back = np.empty(self.rows, np.int64)
+            self.back[self.order] = np.arange(self.rows)
+        held = np.flatnonzero(np.diff(edges))
+        self._runs = [(int(chunk), int(edges[chunk]), int(edges[chunk + 1])) for chunk in held]
+        self._starts = starts
+
+    def runs(self) -> Iterator[tuple[int, int, int, Rows]]:
+        """Yield each chunk that has rows, where they stand among the sorted rows, and their numbers in it."""
+        for chunk, start, stop in self._runs:
+            yield chunk, start, stop, self._ranked[start:stop] - self._starts[chunk]
+
+
+class _Source:
+    """One column of a spool, chunk by chunk."""
+
+    def __init__(self, chunks: Sequence[Any], column: Column, facts: Any) -> None:
+        self._column = column
+        self._arrays = [column.leaf.of(chunk) for chunk in chunks]
+        self._views: list[NDArray[Any]] | None = None
+        if chunks and can_view(column, facts.get(column.name, ColumnFacts())):
+            self._views = [view_of(column, array) for array in self._arrays]
+
+    def fetch(self, pick: _Pick) -> Wire:
+        """Return the picked rows, in the order asked for."""
+        if not pick.rows:
+            return wire_of(self._column, pa.array([], self._column.leaf.type))
+        if self._views is None:
+            return wire_of(self._column, self._taken(pick))
+        values = self._viewed(self._views, pick)
+        return [values.astype(self._column.dtype, copy=False)]
+
+    def _viewed(self, views: list[NDArray[Any]], pick: _Pick) -> NDArray[Any]:
+        if pick.in_order:
+            slices = [views[chunk][int(at[0]) : int(at[-1]) + 1] for chunk, _, _, at in pick.runs()]
+            return slices[0] if len(slices) == 1 else np.concatenate(slices)
+        sample = views[0]
+        rows = np.empty((pick.rows, *sample.shape[1:]), sample.dtype)
+        if rows.nbytes >= _WIDE * pick.rows:
+            for chunk, start, stop, at in pick.runs():
+                rows[pick.order[start:stop]] = views[chunk][at]
+            return rows
+        for chunk, start, stop, at in pick.runs():
+            # mode="clip": with the default numpy would write into a buffer first, to undo it on an error.
+            np.take(views[chunk], at, axis=0, out=rows[start:stop], mode="clip")
+        return np.take(rows, pick.back, axis=0)
+
+    def _taken(self, pick: _Pick) -> Any:
+        if pick.in_order:
+            slices = [
+                self._arrays[chunk].slice(int(at[0]), stop - start) for chunk, start, stop, at in pick.runs()
+            ]
+            return slices[0] if len(slices) == 1 else pa.concat_arrays(slices)
+        pieces = [self._arrays[chunk].take(pa.array(at)) for chunk, _, _, at in pick.runs()]
+        return pa.concat_arrays(pieces).take(pa.array(pick.back))

@@ -1,0 +1,117 @@
+"""From windows of numpy arrays to a `tf.data.Dataset` of batches. The only TensorFlow of the feed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from emberflow._feed.columns import BYTES, Column
+from emberflow._feed.gather import Part
+
+PREFETCH = 4  # batches; a fixed number, so that a trainer that stands still holds a known amount of memory
+
+Windows = Callable[[], Iterator[tuple[object, ...]]]
+Arrange = Callable[[dict[str, Any]], Any]
+
+
+class Taken:
+    """The tag of the last batch that the consumer of a dataset has taken.
+
+    A bare resource and not a `tf.Variable`: a strategy's scope would make copies of that on its devices.
+    """
+
+    def __init__(self, start: int) -> None:
+        import tensorflow as tf
+
+        with tf.init_scope(), tf.device("/CPU:0"):
+            self._handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.int64, shape=[], shared_name="cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+            )
+        self._note(tf.constant(start, tf.int64))
+
+    def value(self) -> int:
+        """Return the tag."""
+        import tensorflow as tf
+
+        return int(tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64))
+
+    def note(self, tag: Any, batch: Any) -> Any:
+        """Keep the tag; give the batch on. Runs in the dataset's graph."""
+        import tensorflow as tf
+
+        with tf.control_dependencies([self._note(tag)]):
+            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+
+    def _note(self, tag: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.raw_ops.AssignVariableOp(resource=self._handle, value=tag)
+
+
+def make_batches(
+    windows: Windows, parts: Sequence[Part], arrange: Arrange, taken: Taken, steps: int | None
+) -> Any:
+    """Return the dataset of batches; `steps` is how many an iteration has, None where nobody knows."""
+    import tensorflow as tf
+
+    number = tf.TensorSpec([None], tf.int64)
+    specs = (*(spec for part in parts for spec in _specs(part)), number, number)
+
+    def split(*window: Any) -> Any:
+        *wire, bounds, tags = window
+
+        def cut(start: Any, stop: Any, tag: Any) -> Any:
+            return tag, arrange(_cut(parts, wire, start, stop))
+
+        return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:], tags)).map(cut)
+
+    batches = tf.data.Dataset.from_generator(windows, output_signature=specs).prefetch(1).flat_map(split)
+    if steps is not None:
+        # This way tf.data knows the number of batches, and a shorter first iteration is no error.
+        batches = batches.repeat().take(steps)
+    return batches.prefetch(PREFETCH).map(taken.note).with_options(_options(tf))
+
+
+def _options(tf: Any) -> Any:
+    options = tf.data.Options()
+    options.deterministic = True
+    # What is taken is counted by the last transformation: tf.data must not read ahead of it.
+    options.experimental_optimization.inject_prefetch = False
+    # The rows are this rank's own already.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
+
+
+def _specs(part: Part) -> list[Any]:
+    import tensorflow as tf
+
+    dtype = tf.string if part.dtype == BYTES else tf.dtypes.as_dtype(part.dtype)
+    if part.stacked:
+        return [tf.TensorSpec([len(part.columns), None], dtype)]
+    column = part.columns[0]
+    values = tf.TensorSpec([None, *column.shape], dtype)
+    return [values, *(tf.TensorSpec([None], tf.int64) for _ in range(column.ragged))]
+
+
+def _cut(parts: Sequence[Part], wire: Sequence[Any], start: Any, stop: Any) -> dict[str, Any]:
+    """Return the rows of one batch by column name."""
+    import tensorflow as tf
+
+    arrays = iter(wire)
+    batch: dict[str, Any] = {}
+    for part in parts:
+        values = next(arrays)
+        if part.stacked:
+            rows = tf.unstack(values[:, start:stop], num=len(part.columns))
+            batch.update(zip((column.name for column in part.columns), rows, strict=True))
+        else:
+            column = part.columns[0]
+            splits = [next(arrays) for _ in range(column.ragged)]
+            batch[column.name] = _rows(column, values, splits, start, stop)
+    return batch
+
+
+def _rows(column: Column, values: Any, splits: list[Any], start: Any, stop: Any) -> Any:
+    import tensorflow as tf
+
+    if not column.ragged:
+        return values[start:stop]
+    return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)[start:stop]

@@ -1,0 +1,74 @@
+"""Who waits for whom: counters of one feed."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeVar
+
+Item = TypeVar("Item")
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Counts what one side of a feed has done; one thread writes, any thread may read.
+
+    Attributes:
+        rows: Rows handed on.
+        bytes: Their size in Arrow or numpy.
+        source_seconds: Time spent waiting for rows to come (from Spark, or from files).
+        sink_seconds: Time spent waiting until rows were taken (by the trainer).
+        seconds: Time since the first row was asked for.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    source_seconds: float = 0.0
+    sink_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def waiting_for(self) -> Literal["source", "sink", "neither"]:
+        """The side that most of the time was spent waiting for, if it was more than half."""
+        if self.source_seconds > self.seconds / 2:
+            return "source"
+        return "sink" if self.sink_seconds > self.seconds / 2 else "neither"
+
+    def as_dict(self) -> dict[str, float | int | str]:
+        """Return the counters and the waiting side, for a report."""
+        return {**asdict(self), "waiting_for": self.waiting_for}
+
+    @contextmanager
+    def timing(self, side: Literal["source", "sink"]) -> Iterator[None]:
+        """Count the time of the block as waiting for one side."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds += spent
+            if side == "source":
+                self.source_seconds += spent
+            else:
+                self.sink_seconds += spent
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count the time of the block as our own work."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+def timed(items: Iterable[Item], progress: Progress) -> Iterator[Item]:
+    """Yield the items; the time until each comes counts as waiting for the source."""
+    source = iter(items)
+    while True:
+        with progress.timing("source"):
+            try:
+                item = next(source)
+            except StopIteration:
+                return
+        yield item
