@@ -83,11 +83,10 @@ class Ring:
         with contextlib.closing(listener):
             if ranks == 1:
                 return cls(rank, 1, None)
-            deadline = time.monotonic() + timeout
             right_rank = (rank + 1) % ranks
-            right = _dial(addresses[right_rank], right_rank, deadline, timeout)
+            right = _dial(addresses[right_rank], right_rank, timeout)
             try:
-                left = _neighbours(listener, right, rank, ranks, key, deadline)
+                left = _neighbours(listener, right, rank, ranks, key, timeout)
             except BaseException:
                 right.close()
                 raise
@@ -201,11 +200,11 @@ def _purpose(rank: int, ranks: int) -> str:
     return f"ring {rank} -> {(rank + 1) % ranks} of {ranks}"
 
 
-def _dial(address: str, rank: int, deadline: float, timeout: float) -> socket.socket:
+def _dial(address: str, rank: int, timeout: float) -> socket.socket:
     """Connect to a door that is open already: all addresses are known only when all listen."""
     host, _, port = address.rpartition(":")
     try:
-        return socket.create_connection((host, int(port)), timeout=max(deadline - time.monotonic(), 0.001))
+        return socket.create_connection((host, int(port)), timeout=timeout)
     except OSError as error:
         raise PeerError(
             f"Rank {rank} could not be reached within {timeout:g} s. Received: address={address!r}, {error}",
@@ -214,16 +213,17 @@ def _dial(address: str, rank: int, deadline: float, timeout: float) -> socket.so
 
 
 def _neighbours(
-    listener: Listener, right: socket.socket, rank: int, ranks: int, key: bytes, deadline: float
+    listener: Listener, right: socket.socket, rank: int, ranks: int, key: bytes, timeout: float
 ) -> socket.socket:
     """Prove ourselves to the right neighbour while the left one proves itself to us; return the left one."""
     left_rank = (rank - 1) % ranks
     missing: dict[str, int] = {"left": left_rank, "right": (rank + 1) % ranks}
     left: socket.socket | None = None
-    time_left = deadline - time.monotonic()
+    time_left = timeout
+    deadline = time.monotonic() + timeout
     with contextlib.closing(Door(lambda s: prove_as_server(s, key, _purpose(left_rank, ranks)))) as door:
-        # The right neighbour may not have come to its own door yet: it gets all the time there is.
-        door.judge(right, lambda s: prove_as_client(s, key, _purpose(rank, ranks), limit=time_left))
+        # The right neighbour may not have come to its own door yet: `timeout` below ends this, not the proof.
+        door.judge(right, lambda s: prove_as_client(s, key, _purpose(rank, ranks), limit=2 * timeout))
         while missing and time_left > 0:
             for sock, error in door.wait(listener.sock, time_left):
                 if sock is not right and error is None and left is None:

@@ -22,6 +22,7 @@ def sum_tensors(ring: "Ring", tensors: list[Tensor]) -> list[Tensor]:
     wide = [_widened(tensor) for tensor in given]
     # Stateful, so TensorFlow runs these calls in the order in which they were written, and drops none.
     sums = tf.numpy_function(lambda *arrays: ring.sum_arrays(arrays), wide, [tensor.dtype for tensor in wide])
+    sums = sums if isinstance(sums, list | tuple) else [sums]  # outside of graphs a single one comes bare
     for total, tensor in zip(sums, given, strict=True):
         total.set_shape(tensor.shape)
     return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, given, strict=True)]

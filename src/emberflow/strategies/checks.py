@@ -1,0 +1,62 @@
+"""Models that cannot be trained exactly on many ranks: refused, with a way out, before anything is trained."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from emberflow.errors import ModelError
+
+_log = logging.getLogger("emberflow")
+
+
+def check_compiled(model: Any) -> None:
+    """Refuse what would give other numbers than one process; switch off what cannot run."""
+    for loss in keras.tree.flatten(getattr(model, "loss", None)):
+        reduction = getattr(loss, "reduction", None)
+        if isinstance(loss, keras.losses.Loss) and reduction not in ("sum_over_batch_size", "mean"):
+            raise ModelError(
+                "A loss must be the mean over rows to be the same on any number of workers. "
+                f"Received: reduction={reduction!r} of {type(loss).__name__}",
+                f'Write {type(loss).__name__}(reduction="sum_over_batch_size") and scale the learning rate.',
+            )
+    if model.jit_compile:
+        _log.warning("jit_compile is switched off: XLA cannot compile a step that talks to other workers.")
+        model.jit_compile = False
+
+
+def check_layers(model: Any) -> None:
+    """Refuse layers that would silently do something else than they say."""
+    for layer in layers_of(model):
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
+            raise ModelError(
+                "BatchNormalization cannot share its statistics over workers in each step. "
+                f"Received: synchronized=True in layer {layer.name!r}",
+                "Write synchronized=False (statistics of the worker's own batch), or use LayerNormalization.",
+            )
+
+
+def layers_of(layer: Any) -> Iterator[Any]:
+    """Yield each layer inside a model once, however deep."""
+    waiting, seen = [layer], {id(layer)}
+    while waiting:
+        for value in vars(waiting.pop()).values():
+            for leaf in _leaves(value):
+                if isinstance(leaf, keras.Layer) and id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    waiting.append(leaf)
+                    yield leaf
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Return the model's optimizers: that of `compile`, and those that a custom step keeps beside it."""
+    found = [model.optimizer, *(leaf for value in vars(model).values() for leaf in _leaves(value))]
+    unique = {id(each): each for each in found if isinstance(each, keras.optimizers.Optimizer)}
+    return list(unique.values())
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,1 @@
+"""What is not a comparison of numbers: saving, stopping, failing, refusing. Each runs on all ranks at once."""
