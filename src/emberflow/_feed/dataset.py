@@ -119,8 +119,8 @@ class Feeding:
         """Return where the consumer of the dataset stands.
 
         Batches that were read ahead are not counted, as long as nothing reads ahead behind this dataset:
-        a `prefetch` that you add, or a strategy that fetches to a device. Then say how many `steps` were
-        trained since the dataset was made, over all its iterations.
+        a `prefetch` or a parallel `map` that you add, or a strategy that fetches to a device. Then say how
+        many `steps` were trained since the dataset was made, over all its iterations.
         """
         if steps is not None:
             return self.epochs.position_after(steps)

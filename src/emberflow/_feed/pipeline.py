@@ -73,8 +73,10 @@ def make_batches(
 def _options(tf: Any) -> Any:
     options = tf.data.Options()
     options.deterministic = True
-    # What is taken is counted by the last transformation: tf.data must not read ahead of it.
+    # What is taken is counted by our last transformation: tf.data must not read ahead of it unasked, neither
+    # by a prefetch of its own nor by making a `map` that the user adds a parallel one.
     options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.map_parallelization = False
     # The rows are this rank's own already.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options
