@@ -41,10 +41,11 @@ def look() -> Belongings:
             env = os.environ if process.pid == os.getpid() else process.environ()
             if env.get(MARK) != os.environ[MARK] or process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            words = " ".join(process.cmdline())[:200]
+            command = " ".join(process.cmdline())
+            words = command[:200]
             if env.get(RUN) and process.pid != os.getpid():
                 nodes.add(f"process {process.pid} of run {env[RUN]}: {words}")
-            if not _is_sparks_own(words):
+            if not _is_sparks_own(command):
                 ports |= {f"port {port} of process {process.pid}: {words}" for port in _listening(process)}
         except psutil.Error:
             continue  # it has just ended, or is not ours to look at
@@ -61,9 +62,9 @@ def await_nothing_beyond(before: Belongings, timeout: float = DEADLINE) -> None:
         pause.wait(0.05)
 
 
-def _is_sparks_own(words: str) -> bool:
-    """Executors and PySpark's daemons come and go, with ports of theirs."""
-    return "org.apache.spark" in words or "pyspark.daemon" in words or "pyspark/daemon" in words
+def _is_sparks_own(command: str) -> bool:
+    """Say whether it is a JVM or daemon of Spark: they come and go with ports of theirs."""
+    return any(name in command for name in ("org.apache.spark", "pyspark.daemon", "pyspark/daemon"))
 
 
 def _listening(process: psutil.Process) -> set[int]:
