@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from emberflow._plan.tf_config import tf_config_of
 PACKAGE = str(Path(__file__).parent.parent)
 VALUE_FILE = "value.pickle"
 JOB_FILE = "job.pickle"
+TEXT_LIMIT = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +97,7 @@ def main() -> None:
     job.unlink()
     mailbox.listen()
 
-    pid = os.getpid()
     answer = _work(order, mailbox)
-    if os.getpid() != pid:
-        os._exit(0)  # your function forked, and this is the child that came back: it has no say
     _flush()
     mailbox.send(answer)
     mailbox.over.wait()  # nobody goes before all are done, or the others' collectives break
@@ -114,7 +113,7 @@ def _work(order: NodeOrder, mailbox: Mailbox) -> Message:
         addresses = [endpoints["tf"] for endpoints in answer["cluster"]]
         context = _context(order, addresses, mailbox)
         started = time.monotonic()
-        value = fn(context)
+        value = _call(fn, context)
         held.close()
         return _returned(order, value, time.monotonic() - started)
     except ServedError:
@@ -125,6 +124,22 @@ def _work(order: NodeOrder, mailbox: Mailbox) -> Message:
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the driver must hear of it
         return _raised(error, _own_frames(error), started)
+
+
+def _call(fn: Callable[[Context], Any], context: Context) -> Any:
+    """Call your function; if it forked, the child that comes back as well has no say and ends here."""
+    pid = os.getpid()
+    try:
+        value = fn(context)
+    except BaseException as error:
+        if os.getpid() != pid:
+            if not isinstance(error, SystemExit):
+                traceback.print_exc()
+            os._exit(1)
+        raise
+    if os.getpid() != pid:
+        os._exit(0)
+    return value
 
 
 def _context(order: NodeOrder, addresses: list[str], mailbox: Mailbox) -> Context:
@@ -169,7 +184,7 @@ def _returned(order: NodeOrder, value: Any, seconds: float) -> Message:
                 f"pickled: {type(error).__name__}: {error}"
             )
             fix = "Return plain values, arrays or paths; save models and tensors to storage instead."
-            return {"ended": "raised", "problem": problem, "fix": fix, "exception_type": type(error).__name__}
+            return _raised(error, problem, time.monotonic() - seconds) | {"fix": fix}
     path = Path(order.folder) / VALUE_FILE
     path.write_bytes(data)
     return {"ended": "returned", "seconds": seconds, "value_bytes": len(data)}
@@ -181,6 +196,11 @@ def _raised(error: BaseException, problem: str, started: float) -> Message:
         fix = (
             f"The executors have no module {error.name!r}: install it there, or send your file with "
             f"spark.addArtifact({error.name.partition('.')[0] + '.py'!r}, pyfile=True)."
+        )
+    if len(problem) > TEXT_LIMIT:  # a message may hold a whole array; its ends say what it was
+        half = TEXT_LIMIT // 2
+        problem = (
+            f"{problem[:half]}\n... {len(problem) - TEXT_LIMIT} characters left out ...\n{problem[-half:]}"
         )
     return {
         "ended": "raised",

@@ -33,6 +33,7 @@ class Outcome:
         exception_type: For "raised": the class's name.
         value_bytes: Size of the pickled value.
         gpus: What was seen of the node's own GPUs, one dictionary each.
+        metrics: What it reported, where no wire brought that to the driver before.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class Outcome:
     log_tail: str = ""
     value_bytes: int = 0
     gpus: tuple[dict[str, Any], ...] = ()
+    metrics: tuple[dict[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ class Outcome:
     def from_json(cls, text: str) -> "Outcome":
         """Return what `to_json` wrote."""
         fields = json.loads(text)
-        return cls(**fields | {"devices": tuple(fields["devices"]), "gpus": tuple(fields["gpus"])})
+        return cls(**fields | {name: tuple(fields[name]) for name in ("devices", "gpus", "metrics")})
 
     def error(self, others: tuple[str, ...] = ()) -> NodeError:
         """Return the error to raise on the driver."""

@@ -15,9 +15,11 @@ from contextlib import suppress
 
 from emberflow._node.child import Child
 from emberflow._node.frames import Frames, Message, pack
+from emberflow.errors import PeerError
 
 TAIL_LINES = 40
 LINE_LIMIT = 8192
+KEPT_METRICS = 10_000
 READ = 1 << 16
 
 
@@ -25,11 +27,13 @@ class Watch:
     """Hears everything around one node until it is closed.
 
     Events in `queue`, each a message: from the node ``ready``, ``ended``; from the keeper ``exit``; from the
-    driver ``gathered``, ``quit``; ``driver_gone`` when its end of the wire closed.
+    driver ``gathered``, ``quit``; ``driver_gone`` when its end of the wire closed. What the node reports goes to
+    the driver, or is kept in `metrics` where there is none.
     """
 
     def __init__(self, child: Child, driver: socket.socket | None, forward_logs: bool) -> None:
         self.queue: queue.Queue[Message] = queue.Queue()
+        self.metrics: deque[Message] = deque(maxlen=KEPT_METRICS)
         self._child = child
         self._driver = driver
         self._forward_logs = forward_logs and driver is not None
@@ -95,16 +99,25 @@ class Watch:
                 data = sock.recv(READ)
             except OSError:
                 data = b""
-            for message in frames.feed(data):
-                if "metric" in message:
-                    self.tell_driver(message)
-                else:
-                    self.queue.put(message)
+            try:
+                for message in frames.feed(data):
+                    self._on_message(message)
+            except (PeerError, ValueError) as error:  # else nobody would ever hear from this node again
+                self.queue.put({"ended": "raised", "problem": f"It sent what cannot be read: {error}"})
+                return False
             if not data and last:
                 self.queue.put(last)
             return bool(data)
 
         return read
+
+    def _on_message(self, message: Message) -> None:
+        if "metric" not in message:
+            self.queue.put(message)
+        elif self._driver is None:
+            self.metrics.append(message)
+        else:
+            self.tell_driver(message)
 
     def _on_status(self) -> bool:
         data = os.read(self._child.status_fd, READ)

@@ -11,7 +11,7 @@ from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
-from emberflow._spark.job import Job, outcome_in, translate
+from emberflow._spark.job import Job, is_cancelled, outcome_in, translate
 from emberflow.errors import EmberflowError, StartTimeoutError
 from emberflow.result import Metric
 
@@ -20,6 +20,7 @@ log = logging.getLogger("emberflow")
 SETTLE = 0.3  # seconds in which other nodes may still name the true cause
 QUIT_GRACE = 3.0  # seconds that tasks get to end by themselves before Spark is told to end them
 END_TIMEOUT = 20.0
+GONE = "its Spark task ended without a word: the executor or its Python worker was killed"
 SILENCE = 8.0  # seconds after which running tasks that did not dial are taken to be unable to
 
 
@@ -43,6 +44,7 @@ class Attempt:
         self._deadline: float | None = time.monotonic() + plan.start_timeout
         self._silent_since: float | None = None
         self._quitting = False
+        self._cancelled_by_us = False
         self._warned = False
         self._handlers: dict[str, Callable[[int, Message], None]] = {
             "log": self._on_log,
@@ -70,16 +72,20 @@ class Attempt:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result")
             ) from self._job_error
-        if not self._hosts:
+        if len(self._hosts) < len(self._plan.nodes):
             self._show_late()
         return self._rows
 
     def _show_late(self) -> None:
-        """Show the end of each node's log, where none came while it ran."""
+        """Take what nodes reported, and the end of their logs, from Spark's rows where no wire brought them."""
         self._warn_undialled()
         for row in self._rows or ():
-            if row["part"] == 0 and (tail := Outcome.from_json(row["outcome"]).log_tail):
-                self._console.lines(row["rank"], tail)
+            if row["part"] == 0 and row["rank"] not in self._hosts:
+                outcome = Outcome.from_json(row["outcome"])
+                for message in outcome.metrics:
+                    self._on_metric(outcome.rank, message)
+                if outcome.log_tail:
+                    self._console.lines(outcome.rank, outcome.log_tail)
 
     def _warn_undialled(self) -> None:
         if self._warned:
@@ -170,7 +176,7 @@ class Attempt:
                 index=node.index,
                 host=self._hosts[rank],
                 ending="lost",
-                problem="its Spark task ended without a word: the executor or its Python worker was killed",
+                problem=GONE,
                 fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
                 "spark.executor.memoryOverhead.",
             )
@@ -212,13 +218,17 @@ class Attempt:
             self._quitting = True
             self._hub.dismiss()
             if len(self._hosts) < len(self._plan.nodes):
-                self._job.cancel()
+                self._cancel()
             self._until(self._is_quiet, QUIT_GRACE)
             if not self._is_quiet():
-                self._job.cancel()
+                self._cancel()
         self._until(self._is_quiet, END_TIMEOUT)
         if not self._is_quiet():
             log.warning("Some tasks of run %s did not end within %g s.", self._plan.run_id, END_TIMEOUT)
+
+    def _cancel(self) -> None:
+        self._cancelled_by_us = self._job_error is None
+        self._job.cancel()
 
     def _is_quiet(self) -> bool:
         job_over = self._rows is not None or self._job_error is not None
@@ -226,7 +236,7 @@ class Attempt:
 
     def _error(self) -> EmberflowError | None:
         """Return the one error to raise: the first failure that is not the consequence of another."""
-        if not self._failures:
+        if not self._failures or self._was_cancelled():
             return None
         causes = [outcome for outcome in self._failures if not outcome.is_collateral]
         cause = (causes or self._failures)[0]
@@ -236,3 +246,9 @@ class Attempt:
             if other is not cause and other.problem.strip()
         )
         return cause.error(others)
+
+    def _was_cancelled(self) -> bool:
+        """Whether somebody else cancelled the Spark job: its tasks then go without a word."""
+        if self._cancelled_by_us or not is_cancelled(self._job_error):
+            return False
+        return all(outcome.problem == GONE or outcome.is_collateral for outcome in self._failures)

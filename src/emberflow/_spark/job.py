@@ -143,10 +143,15 @@ CANCELLED = re.compile(
 )
 
 
+def is_cancelled(error: Exception | None) -> bool:
+    """Tell whether Spark's error says that the job was cancelled."""
+    return error is not None and bool(CANCELLED.search(str(error)))
+
+
 def translate(error: Exception) -> EmberflowError:
     """Return Spark's error as one of ours."""
     text = str(error)
-    if CANCELLED.search(text):
+    if is_cancelled(error):
         return RunCancelledError(
             "The Spark job of this run was cancelled while its nodes ran.",
             fix="Run it again; if nobody cancelled it, look at the Spark UI's list of failed jobs.",

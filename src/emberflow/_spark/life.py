@@ -78,6 +78,7 @@ class Life:
             devices=self._devices,
             gpus=tuple(self._gpus),
             log_tail=watch.tail() if watch else "",
+            metrics=tuple(watch.metrics) if watch else (),
             **known,  # type: ignore[arg-type]
         )
 

@@ -1,0 +1,143 @@
+"""Nodes without Spark: real processes for the tests of one node, sockets for the tests of the driver."""
+
+import contextlib
+import os
+import queue
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from emberflow._node.child import Child, running_child
+from emberflow._node.frames import Channel, Message
+from emberflow._node.main import JOB_FILE, NodeOrder
+from emberflow._node.outcome import Outcome
+from emberflow._node.watch import Watch
+from emberflow._plan.plan import RunPlan
+from emberflow._plan.roles import assign_roles
+from emberflow._spark.hub import Hub, dial
+
+WITHIN = 20.0
+KEY = b"k" * 32
+
+
+def plan_of(workers: int, start_timeout: float = WITHIN) -> RunPlan:
+    return RunPlan(
+        run_id="0a1b2c3d",
+        nodes=assign_roles(workers),
+        meeting="driver",
+        driver_address=None,
+        start_timeout=start_timeout,
+        forward_logs=True,
+        python=(sys.version_info[0], sys.version_info[1]),
+    )
+
+
+class RealNode:
+    """One real node process, spoken to as its task does."""
+
+    def __init__(self, child: Child, watch: Watch, folder: Path) -> None:
+        self.child = child
+        self.watch = watch
+        self.folder = folder
+
+    def next(self) -> Message:
+        return self.watch.queue.get(timeout=WITHIN)
+
+    def meet(self) -> None:
+        """Let the node begin, as if all others were there."""
+        assert set(self.next()) == {"ready"}
+        self.watch.tell_node({"cluster": [{"tf": "a:1"}, {"tf": "b:2"}]})
+
+    def run(self) -> Message:
+        """Let the node call its function; return its last word."""
+        self.meet()
+        return self.next()
+
+    def leave(self) -> int | None:
+        """Let the node go; return its exit status."""
+        self.watch.tell_node({"leave": True})
+        status: int | None = self.next()["exit"]
+        self.watch.drain_log(WITHIN)
+        return status
+
+    def value(self) -> Any:
+        return cloudpickle.loads((self.folder / "value.pickle").read_bytes())
+
+
+@contextlib.contextmanager
+def real_node(
+    fn: Callable[[Any], Any], tmp_path: Path, rank: int = 0, workers: int = 2
+) -> Iterator[RealNode]:
+    """Run a node for the length of the block."""
+    plan = plan_of(workers)
+    folder = tmp_path / "node"
+    (folder / "work").mkdir(parents=True)
+    order = NodeOrder(
+        me=plan.nodes[rank], plan=plan, host="h", folder=str(folder), devices=(), fn=cloudpickle.dumps(fn)
+    )
+    (folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
+    environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
+    with running_child(folder, environment) as child:
+        watch = Watch(child, None, forward_logs=False)
+        try:
+            watch.tell_node({"folder": str(folder), "sys_path": sys.path})
+            yield RealNode(child, watch, folder)
+        finally:
+            watch.close()
+
+
+class FakeJob:
+    """Stands for the Spark job: says nothing by itself, remembers that it was cancelled."""
+
+    def __init__(self, events: "queue.Queue[Message]") -> None:
+        self.events = events
+        self.is_started = False
+        self.cancelled = 0
+
+    def start(self) -> None:
+        self.is_started = True
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        self.events.put({"job_error": RuntimeError("[SPARK_JOB_CANCELLED] Job 0 cancelled")})
+
+
+class FakeNode:
+    """A node as the hub sees it: one keyed connection that says what it is told to say."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        self.rank = rank
+        self.sock: socket.socket = dial(("127.0.0.1", hub.port), KEY, rank, f"host-{rank}", WITHIN)
+        self.sock.settimeout(WITHIN)
+        self.channel = Channel(self.sock)
+
+    def say(self, message: Message) -> None:
+        self.channel.send(message)
+
+    def end(self, ending: str = "returned", **known: Any) -> None:
+        """Tell how it ended, then go."""
+        self.say({"outcome": outcome_of(self.rank, ending, **known).to_json()})
+        self.close()
+
+    def hear_quit(self) -> None:
+        while "quit" not in self.channel.receive():
+            pass
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def outcome_of(rank: int, ending: str = "returned", **known: Any) -> Outcome:
+    node = assign_roles(max(rank + 1, 2))[rank]
+    return Outcome(
+        rank=rank,
+        role=node.role,
+        index=node.index,
+        host=f"host-{rank}",
+        ending=ending,  # type: ignore[arg-type]
+        **known,
+    )

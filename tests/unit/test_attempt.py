@@ -1,0 +1,196 @@
+"""The driver's watch over one gang: it ends, it names the true cause, and it waits for nobody for ever."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from emberflow._spark import attempt as attempt_module
+from emberflow._spark.attempt import Attempt
+from emberflow._spark.console import Console
+from emberflow._spark.hub import Hub
+from emberflow.errors import (
+    ClusterError,
+    NodeFailedError,
+    NodeLostError,
+    RunCancelledError,
+    StartTimeoutError,
+)
+from tests.unit.nodes import KEY, WITHIN, FakeJob, FakeNode, outcome_of, plan_of
+
+ROWS = [{"rank": 0, "part": 0}]
+CANCELLED = RuntimeError("[SPARK_JOB_CANCELLED] Job 3 cancelled as part of cancellation of all jobs")
+
+
+class Gang:
+    """An attempt under way on a thread, with fake nodes and a fake Spark job."""
+
+    def __init__(self, hub: Hub, ranks: int, start_timeout: float) -> None:
+        self.hub = hub
+        self.job = FakeJob(hub.events)
+        plan = plan_of(ranks, start_timeout)
+        self.attempt = Attempt(plan, hub, self.job, Console(plan.nodes, verbose=False))  # type: ignore[arg-type]
+        self._pool = ThreadPoolExecutor(1)
+        self.result: Future[Any] = self._pool.submit(self.attempt.supervise)
+        self.nodes: list[FakeNode] = []
+
+    def start(self, ranks: int) -> list[FakeNode]:
+        """Let all nodes join and get ready."""
+        self.nodes = [FakeNode(self.hub, rank) for rank in range(ranks)]
+        for node in self.nodes:
+            node.say({"ready": True})
+        return self.nodes
+
+    def spark_says(self, **event: Any) -> None:
+        self.hub.events.put(event)
+
+    def quit_all(self) -> None:
+        """Behave as tasks do that are told to quit: all go, and the job ends with no rows."""
+        for node in self.nodes:
+            with contextlib.suppress(EOFError, OSError):
+                node.hear_quit()
+            node.close()
+        self.spark_says(rows=[])
+
+    def error(self) -> BaseException | None:
+        return self.result.exception(timeout=WITHIN)
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+        self.spark_says(rows=[])
+        self.result.exception(timeout=WITHIN)
+        self._pool.shutdown()
+
+
+@contextlib.contextmanager
+def gang(ranks: int = 2, start_timeout: float = WITHIN) -> Iterator[Gang]:
+    with contextlib.closing(Hub("127.0.0.1", KEY, ranks)) as hub:
+        running = Gang(hub, ranks, start_timeout)
+        with contextlib.closing(running):
+            yield running
+
+
+def test_success_gives_spark_rows_and_metrics() -> None:
+    with gang() as running:
+        first, second = running.start(2)
+        second.say({"metric": {"loss": 0.5}, "step": 1, "seconds": 0.1})
+        for node in (second, first):
+            node.end()
+        running.spark_says(rows=ROWS)
+        assert running.result.result(timeout=WITHIN) == ROWS
+        (metric,) = running.attempt.metrics
+        assert (metric.rank, metric.step, metric.values) == (1, 1, {"loss": 0.5})
+        assert running.job.cancelled == 0
+
+
+def test_a_failure_ends_the_others_and_is_raised_with_rank_and_host() -> None:
+    with gang() as running:
+        _, second = running.start(2)
+        second.end("raised", problem="Traceback ...\nValueError: nan loss", exception_type="ValueError")
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, NodeFailedError)
+        assert (error.rank, error.host, error.exception_type) == (1, "host-1", "ValueError")
+
+
+def test_the_cause_is_named_though_its_victim_speaks_first() -> None:
+    with gang(3) as running:
+        first, second, third = running.start(3)
+        first.end("raised", problem="UnavailableError: peer gone", exception_type="UnavailableError")
+        third.end("raised", problem="Traceback ...\nValueError: nan loss", exception_type="ValueError")
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, NodeFailedError)
+        assert error.rank == 2
+        assert error.others == ("chief 0 on host-0: UnavailableError: peer gone",)
+        assert second.rank == 1
+
+
+def test_a_task_that_goes_without_a_word_is_a_lost_node() -> None:
+    with gang() as running:
+        _, second = running.start(2)
+        second.close()
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, NodeLostError)
+        assert (error.rank, error.host) == (1, "host-1")
+        assert "executor or its Python worker was killed" in str(error)
+
+
+def test_nodes_that_spark_never_starts_are_named_at_the_deadline() -> None:
+    with gang(3, start_timeout=0.3) as running:
+        running.nodes = [FakeNode(running.hub, 1)]
+        running.nodes[0].say({"ready": True})
+        started = time.monotonic()
+        threading.Thread(target=running.quit_all).start()
+        error = running.error()
+        assert isinstance(error, StartTimeoutError)
+        assert "Spark has not started chief 0, worker 2" in str(error)
+        assert time.monotonic() - started < 5
+        assert running.job.cancelled  # what Spark has not started must not start later
+
+
+def test_nodes_that_started_but_did_not_get_ready_are_named() -> None:
+    with gang(2, start_timeout=0.3) as running:
+        running.nodes = [FakeNode(running.hub, rank) for rank in range(2)]
+        running.nodes[0].say({"ready": True})
+        threading.Thread(target=running.quit_all).start()
+        assert "worker 1 started but did not get ready" in str(running.error())
+
+
+def test_a_cancelled_job_is_told_as_such_though_tasks_went_first() -> None:
+    with gang() as running:
+        for node in running.start(2):
+            node.close()
+        running.spark_says(job_error=CANCELLED)
+        assert isinstance(running.error(), RunCancelledError)
+
+
+def test_a_real_failure_is_not_hidden_by_a_cancelled_job() -> None:
+    with gang() as running:
+        first, second = running.start(2)
+        second.end("raised", problem="ValueError: nan", exception_type="ValueError")
+        first.close()
+        running.spark_says(job_error=CANCELLED)
+        assert isinstance(running.error(), NodeFailedError)
+
+
+def test_sparks_own_error_is_translated_and_kept_as_the_cause() -> None:
+    with gang() as running:
+        problem = RuntimeError('java.io.IOException: Cannot run program "/no/python": No such file')
+        running.spark_says(job_error=problem)
+        error = running.error()
+        assert isinstance(error, ClusterError)
+        assert "/no/python" in str(error)
+        assert error.__cause__ is problem
+
+
+def test_an_outcome_inside_sparks_error_is_found() -> None:
+    with gang() as running:
+        text = outcome_of(1, "raised", problem="ValueError: nan\n", exception_type="ValueError").to_json()
+        mark = attempt_module.outcome_in.__globals__["MARK"]
+        running.spark_says(
+            job_error=RuntimeError(f"Job aborted.\nNodeOverError: {mark}{text}{mark}\nFix: ...")
+        )
+        error = running.error()
+        assert isinstance(error, NodeFailedError)
+        assert error.rank == 1
+
+
+def test_tasks_that_do_not_end_by_themselves_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "QUIT_GRACE", 0.1)
+    with gang() as running:
+        first, second = running.start(2)
+        second.end("raised", problem="ValueError: nan", exception_type="ValueError")
+        first.hear_quit()  # and does nothing
+        deadline = time.monotonic() + WITHIN
+        while not running.job.cancelled:
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
+        first.close()
+        assert isinstance(running.error(), NodeFailedError)
