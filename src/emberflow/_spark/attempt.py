@@ -11,7 +11,7 @@ from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
-from emberflow._spark.job import Job, is_cancelled, outcome_in, translate
+from emberflow._spark.job import Job, is_called_off, outcome_in, translate
 from emberflow.errors import EmberflowError, StartTimeoutError
 from emberflow.result import Metric
 
@@ -236,7 +236,7 @@ class Attempt:
 
     def _error(self) -> EmberflowError | None:
         """Return the one error to raise: the first failure that is not the consequence of another."""
-        if not self._failures or self._was_cancelled():
+        if not self._failures or self._was_called_off():
             return None
         causes = [outcome for outcome in self._failures if not outcome.is_collateral]
         cause = (causes or self._failures)[0]
@@ -247,8 +247,8 @@ class Attempt:
         )
         return cause.error(others)
 
-    def _was_cancelled(self) -> bool:
-        """Whether somebody else cancelled the Spark job: its tasks then go without a word."""
-        if self._cancelled_by_us or not is_cancelled(self._job_error):
+    def _was_called_off(self) -> bool:
+        """Whether somebody else ended the Spark job: its tasks then go without a word."""
+        if self._cancelled_by_us or not is_called_off(self._job_error):
             return False
         return all(outcome.problem == GONE or outcome.is_collateral for outcome in self._failures)

@@ -60,9 +60,13 @@ class Console:
         if not self._verbose:
             return
         label = f"[{self._names[rank]}] "
+        lines = [line.rstrip("\r") for line in text.split("\n")]
+        if not self._rich.is_terminal:  # rich takes a hundred times as long
+            self._rich.file.write("".join(f"{label}{line}\n" for line in lines))
+            self._rich.file.flush()
+            return
         colour = COLOURS[rank % len(COLOURS)]
-        for line in text.split("\n"):
-            self._rich.print(Text(label, style=colour) + Text(line.rstrip("\r")))
+        self._rich.print(Text("\n").join(Text(label, style=colour) + Text(line) for line in lines))
 
     def metric(self, metric: Metric) -> None:
         """Show the newest numbers of the chief."""

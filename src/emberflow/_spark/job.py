@@ -100,6 +100,7 @@ def outcome_in(error: BaseException) -> Outcome | None:
     return Outcome.from_json(found[1]) if found else None
 
 
+STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext"
 # What Spark says, and what it means for the user: the first match counts.
 TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     (
@@ -133,7 +134,7 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "Save large values to storage and return the path, or raise spark.driver.maxResultSize.",
     ),
     (
-        r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext",
+        STOPPED,
         "The Spark session was stopped while the nodes ran.",
         "Keep the session until run has returned.",
     ),
@@ -143,15 +144,15 @@ CANCELLED = re.compile(
 )
 
 
-def is_cancelled(error: Exception | None) -> bool:
-    """Tell whether Spark's error says that the job was cancelled."""
-    return error is not None and bool(CANCELLED.search(str(error)))
+def is_called_off(error: Exception | None) -> bool:
+    """Tell whether Spark's error says that somebody ended the job: cancelled it, or stopped the session."""
+    return error is not None and bool(CANCELLED.search(str(error)) or re.search(STOPPED, str(error)))
 
 
 def translate(error: Exception) -> EmberflowError:
     """Return Spark's error as one of ours."""
     text = str(error)
-    if is_cancelled(error):
+    if CANCELLED.search(text) and not re.search(STOPPED, text):
         return RunCancelledError(
             "The Spark job of this run was cancelled while its nodes ran.",
             fix="Run it again; if nobody cancelled it, look at the Spark UI's list of failed jobs.",

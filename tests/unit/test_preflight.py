@@ -1,0 +1,162 @@
+"""What is known to fail or to be unsafe is refused in seconds, with what to change."""
+
+import dataclasses
+import logging
+import sys
+
+import pytest
+
+from emberflow._node.outcome import Outcome
+from emberflow._spark import task
+from emberflow._spark.facts import ClusterFacts, check_facts
+from emberflow._spark.job import outcome_in, translate
+from emberflow._spark.slots import check_slots
+from emberflow._spark.task import MARK, TaskSpec, check_here
+from emberflow.errors import ClusterError, EmberflowError, EncryptionError, NodeLostError, RunCancelledError
+from tests.unit.nodes import outcome_of, plan_of
+
+CLASSIC = ClusterFacts(is_connect=False, master="spark://a:7077")
+
+
+def test_a_plain_cluster_passes() -> None:
+    check_facts(CLASSIC, allow_unencrypted=False)
+
+
+def test_dynamic_allocation_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"spark\.dynamicAllocation\.enabled=false"):
+        check_facts(dataclasses.replace(CLASSIC, dynamic_allocation=True), allow_unencrypted=True)
+
+
+@pytest.mark.parametrize("setting", ["spark.ssl.enabled", "spark.network.crypto.enabled"])
+def test_encryption_is_refused_unless_the_user_knows(setting: str) -> None:
+    facts = dataclasses.replace(CLASSIC, encryption=(setting,))
+    with pytest.raises(EncryptionError, match=f"{setting}=true") as caught:
+        check_facts(facts, allow_unencrypted=False)
+    assert "allow_unencrypted=True" in caught.value.fix
+    check_facts(facts, allow_unencrypted=True)
+
+
+def test_connect_warns_of_what_it_cannot_know(caplog: pytest.LogCaptureFixture) -> None:
+    connect = ClusterFacts(is_connect=True)
+    with caplog.at_level(logging.WARNING, logger="emberflow"):
+        check_facts(connect, allow_unencrypted=True)
+        assert not caplog.records
+        check_facts(connect, allow_unencrypted=False)
+    assert "does not tell" in caplog.text
+
+
+@pytest.mark.parametrize(("slots", "words"), [(0, "none has registered"), (2, "Pass workers=2 or fewer")])
+def test_too_few_slots_say_how_many_there_are_and_what_to_change(slots: int, words: str) -> None:
+    with pytest.raises(ClusterError, match="needs 3 task slots") as caught:
+        check_slots(slots, workers=3, helpers=0, master="spark://a:7077")
+    assert f"Received: {slots} slots from spark://a:7077" in str(caught.value)
+    assert words in caught.value.fix
+
+
+def test_enough_slots_pass() -> None:
+    check_slots(3, workers=2, helpers=1, master=None)
+
+
+def test_another_python_on_executors_is_refused() -> None:
+    plan = dataclasses.replace(plan_of(2), python=(3, 99))
+    with pytest.raises(EmberflowError, match=r"the driver 3\.99") as caught:
+        check_here(plan)
+    assert "PYSPARK_PYTHON" in caught.value.fix
+
+
+def test_a_python_without_tensorflow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(EmberflowError, match="TensorFlow is not installed") as caught:
+        check_here(plan_of(2))
+    assert sys.executable in str(caught.value)
+
+
+def test_a_limit_on_address_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task.resource, "getrlimit", lambda _: (600 << 20, 600 << 20))
+    with pytest.raises(EmberflowError, match="600 MB") as caught:
+        check_here(plan_of(2))
+    assert "spark.executor.pyspark.memory" in caught.value.fix
+
+
+def test_a_refusal_reaches_the_user_as_an_error_that_is_not_worth_a_restart() -> None:
+    error = outcome_of(1, "refused", problem="TensorFlow is not installed", fix="Install it.").error()
+    assert isinstance(error, NodeLostError)
+    assert error.ending == "refused"
+    assert "TensorFlow is not installed" in str(error)
+    assert error.fix == "Install it."
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'emberflow'", ClusterError, "no module emberflow"),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9",
+            ClusterError,
+            "PYSPARK_PYTHON",
+        ),
+        ('java.io.IOException: Cannot run program "python9": error=2', ClusterError, "python9"),
+        ("[SPARK-24819]: Barrier execution mode does not allow", ClusterError, "slots"),
+        ("[SPARK-24942]: Barrier execution mode does not support dynamic", ClusterError, "dynamicAllocation"),
+        ("is bigger than spark.driver.maxResultSize (1024.0 MiB)", ClusterError, "Save large values"),
+        ("Job 0 cancelled because SparkContext was shut down", ClusterError, "session was stopped"),
+        (
+            "[SPARK_JOB_CANCELLED] Job 3 cancelled as part of cancellation of all jobs",
+            RunCancelledError,
+            "cancelled",
+        ),
+        ("[OPERATION_CANCELED] Operation has been canceled.", RunCancelledError, "cancelled"),
+        ("something new and strange", ClusterError, "something new and strange"),
+    ],
+)
+def test_sparks_errors_are_translated(text: str, kind: type[EmberflowError], words: str) -> None:
+    error = translate(RuntimeError(text))
+    assert type(error) is kind
+    assert words in str(error)
+
+
+def test_an_outcome_travels_inside_sparks_text() -> None:
+    sent = outcome_of(1, "raised", problem='Traceback\n  File "a.py"\nValueError: "ä" \\ $MARK', fix="f")
+    text = (
+        f"org.apache.spark.SparkException: Job aborted\n  NodeOverError: {MARK}{sent.to_json()}{MARK}\nFix: x"
+    )
+    assert outcome_in(RuntimeError(text)) == sent
+    assert outcome_in(RuntimeError("nothing of ours")) is None
+
+
+def test_what_is_printed_of_a_task_holds_neither_key_nor_code() -> None:
+    spec = TaskSpec(plan=plan_of(2), key=b"very-secret", fn=b"code-bytes")
+    assert "secret" not in repr(spec)
+    assert "code-bytes" not in repr(spec)
+    assert "0a1b2c3d" in repr(spec)
+
+
+def test_a_node_inherits_the_workers_environment_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "hush")
+    monkeypatch.setenv("MY_SETTING", "kept")
+    environment = task._environment(plan_of(2))
+    assert "hush" not in environment.values()
+    assert environment["MY_SETTING"] == "kept"
+    assert environment["EMBERFLOW_RUN"] == "0a1b2c3d"
+
+
+def test_a_nodes_folder_is_its_own(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    folder = task._make_folder(plan_of(2), plan_of(2).nodes[1])
+    assert str(folder).startswith(f"{tmp_path}/emberflow-0a1b2c3d-0-1-")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "work").stat().st_mode & 0o777 == 0o700
+
+
+def test_large_values_travel_in_parts_and_only_the_chiefs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "CHUNK", 10)
+    monkeypatch.setattr(task, "SMALL_VALUE", 5)
+    value = bytes(range(25))
+    chief = [batch.to_pylist()[0] for batch in task._rows(outcome_of(0), value)]
+    assert b"".join(row["value"] for row in chief) == value
+    assert [row["part"] for row in chief] == [0, 1, 2]
+    assert Outcome.from_json(chief[0]["outcome"]) == outcome_of(0)
+    (large,) = (batch.to_pylist()[0] for batch in task._rows(outcome_of(1), value))
+    assert large["value"] == b""
+    (small,) = (batch.to_pylist()[0] for batch in task._rows(outcome_of(1), value[:5]))
+    assert small["value"] == value[:5]
