@@ -13,7 +13,7 @@ import pytest
 from emberflow._java import find_java_home
 from emberflow.errors import ClusterError
 from tests import leaks
-from tests.sessions import KINDS, Sessions
+from tests.sessions import KINDS, SMOKE, Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,13 @@ def spark_connect(sessions: Sessions) -> "SparkSession":
     return sessions.get("connect")
 
 
-@pytest.fixture(params=list(KINDS))
+@pytest.fixture
+def spark_gpus(sessions: Sessions) -> "SparkSession":
+    """A Master and two Workers with three slots and two pretended GPUs each; a task's default is one GPU."""
+    return sessions.get("gpus")
+
+
+@pytest.fixture(params=SMOKE)
 def spark(request: pytest.FixtureRequest, sessions: Sessions) -> "SparkSession":
     """Each kind in turn: for the smoke set."""
     return sessions.get(request.param)

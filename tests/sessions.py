@@ -12,7 +12,7 @@ from emberflow._daemons import daemon_group, hear
 from emberflow.local_cluster import _environment, local_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -64,11 +64,12 @@ class Sessions:
 
 
 @contextmanager
-def classic(master: str) -> "Iterator[SparkSession]":
-    """Run a classic session on this master."""
+def classic(master: str, more: "Mapping[str, str] | None" = None) -> "Iterator[SparkSession]":
+    """Run a classic session on this master; `more` settings are added to the usual ones."""
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.master(master).appName("tests").config(map=dict(SETTINGS)).getOrCreate()
+    settings = SETTINGS | dict(more or {})
+    session = SparkSession.builder.master(master).appName("tests").config(map=settings).getOrCreate()
     app = session.sparkContext.applicationId
     try:
         yield session
@@ -81,6 +82,17 @@ def classic(master: str) -> "Iterator[SparkSession]":
 def standalone() -> "Iterator[SparkSession]":
     """Run a classic session on a Master and two Workers of its own."""
     with local_cluster(workers=SLOTS, cores=1) as cluster, classic(cluster.url) as session:
+        yield session
+
+
+@contextmanager
+def gpus() -> "Iterator[SparkSession]":
+    """Run a classic session on two Workers with three slots and two pretended GPUs each."""
+    # The cluster's own settings give each task one GPU unless it asks for something else.
+    with (
+        local_cluster(workers=2, cores=3, gpus=2) as cluster,
+        classic(cluster.url, cluster.settings()) as session,
+    ):
         yield session
 
 
@@ -122,7 +134,9 @@ KINDS: "dict[str, Callable[[], Any]]" = {
     "cluster": lambda: classic(f"local-cluster[{SLOTS},1,1024]"),
     "standalone": standalone,
     "connect": connect,
+    "gpus": gpus,
 }
+SMOKE = ("local", "cluster", "standalone", "connect")
 
 
 def is_alive(session: "SparkSession") -> bool:

@@ -1,0 +1,120 @@
+"""GPUs by Spark's scheduler, on a cluster that pretends to have some: who holds which, and that all are freed."""
+
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import emberflow as ef
+from emberflow.errors import ClusterError, ConfigError, EmberflowError, NodeLostError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL = ("0", "1", "2", "3")
+SECONDS = 10.0  # a refusal comes before anything starts
+
+
+def what_i_see(ctx: Any) -> dict[str, Any]:
+    names = ("CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH")
+    return {"role": ctx.role, "devices": ctx.devices} | {name: os.environ.get(name) for name in names}
+
+
+def test_workers_hold_distinct_gpus_and_the_others_none(
+    spark_gpus: "SparkSession", nothing_left: None
+) -> None:
+    result = ef.run(what_i_see, workers=4, ps=1, evaluator=True, gpus=1, spark=spark_gpus, verbose=False)
+
+    trainers = [report for report in result.reports if report.role in ("chief", "worker")]
+    helpers = [report for report in result.reports if report.role in ("ps", "evaluator")]
+    assert sorted(device for report in trainers for device in report.devices) == list(ALL)
+    for report in trainers:
+        assert report.value["devices"] == report.devices
+        assert report.value["CUDA_VISIBLE_DEVICES"] == report.devices[0]
+        assert report.value["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert [report.role for report in helpers] == ["ps", "evaluator"]
+    for report in helpers:
+        assert report.devices == ()
+        assert report.value["CUDA_VISIBLE_DEVICES"] == ""
+        assert report.value["TF_FORCE_GPU_ALLOW_GROWTH"] is None
+
+
+def test_two_gpus_of_one_worker_are_on_its_executor(spark_gpus: "SparkSession", nothing_left: None) -> None:
+    result = ef.run(what_i_see, workers=2, gpus=2, spark=spark_gpus, verbose=False)
+    assert sorted(report.devices for report in result.reports) == [("0", "1"), ("2", "3")]
+    assert {report.value["CUDA_VISIBLE_DEVICES"] for report in result.reports} == {"0,1", "2,3"}
+
+
+def die(ctx: Any) -> None:
+    if ctx.rank == 1:
+        os.kill(os.getpid(), 9)
+    ctx.wait_until_over()
+
+
+def test_a_crash_frees_all_gpus(spark_gpus: "SparkSession", nothing_left: None) -> None:
+    with pytest.raises(NodeLostError, match="SIGKILL"):
+        ef.run(die, workers=4, ps=1, gpus=1, spark=spark_gpus, verbose=False)
+    started = time.monotonic()
+    result = ef.run(what_i_see, workers=4, gpus=1, spark=spark_gpus, verbose=False)
+    assert sorted(device for report in result.reports for device in report.devices) == list(ALL)
+    assert time.monotonic() - started < SECONDS
+
+
+def test_nodes_without_gpus_see_none_and_hold_none(spark_gpus: "SparkSession", nothing_left: None) -> None:
+    # Six nodes: only four would fit if each held the GPU that the session gives to a task by default.
+    result = ef.run(what_i_see, workers=6, spark=spark_gpus, verbose=False)
+    assert Counter(report.value["CUDA_VISIBLE_DEVICES"] for report in result.reports) == {"": 6}
+    assert all(report.devices == () for report in result.reports)
+
+
+def test_auto_takes_every_gpu_and_leaves_slots_for_helpers(
+    spark_gpus: "SparkSession", nothing_left: None
+) -> None:
+    result = ef.run(what_i_see, workers="auto", ps=1, gpus=1, spark=spark_gpus, verbose=False)
+    assert [report.role for report in result.reports] == ["chief", "worker", "worker", "worker", "ps"]
+    result = ef.run(what_i_see, workers="auto", ps=1, evaluator=True, spark=spark_gpus, verbose=False)
+    assert Counter(report.role for report in result.reports) == {
+        "chief": 1,
+        "worker": 3,
+        "ps": 1,
+        "evaluator": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "says"),
+    [
+        ({"workers": 2, "gpus": 3}, ClusterError, "Received: gpus=3, but each executor has 2"),
+        ({"workers": 5, "gpus": 1}, ClusterError, "room for 4 such nodes"),
+        ({"workers": 3, "gpus": 2}, ClusterError, "room for 2 such nodes"),
+        ({"workers": 7}, ClusterError, "Received: 6 slots"),
+        ({"workers": 4, "ps": 3, "gpus": 1}, ClusterError, "4 workers and 3 ps or evaluator"),
+        ({"workers": 2, "gpus": 0.5}, ConfigError, "Received: gpus=0.5"),
+        ({"workers": 2, "gpus": "1"}, ConfigError, "Received: gpus='1'"),
+        ({"workers": 2, "gpus": True}, ConfigError, "Received: gpus=True"),
+        ({"workers": 2, "gpus": -1}, ConfigError, "Received: gpus=-1"),
+        ({"workers": 2, "gpus": 1, "gpu_source": "nvml"}, ClusterError, 'gpu_source="nvml"'),
+    ],
+)
+def test_gpus_that_cannot_be_had_are_refused_in_seconds(
+    spark_gpus: "SparkSession",
+    nothing_left: None,
+    asked: dict[str, Any],
+    error: type[EmberflowError],
+    says: str,
+) -> None:
+    started = time.monotonic()
+    with pytest.raises(error) as caught:
+        ef.run(what_i_see, **asked, spark=spark_gpus, verbose=False)
+    assert says in str(caught.value)
+    assert "Fix: " in str(caught.value)
+    assert time.monotonic() - started < SECONDS
+
+
+def test_gpus_where_spark_has_none_are_refused(spark_cluster: "SparkSession") -> None:
+    with pytest.raises(ClusterError, match=r"Spark manages no GPUs(.|\n)*gpu_source=\"nvml\""):
+        ef.run(what_i_see, workers=2, gpus=1, spark=spark_cluster, verbose=False)
+    with pytest.raises(NodeLostError, match=r"needs the NVIDIA driver(.|\n)*emberflow\[gpu\]"):
+        ef.run(what_i_see, workers=2, gpus=1, gpu_source="nvml", spark=spark_cluster, verbose=False)
