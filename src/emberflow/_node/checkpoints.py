@@ -1,12 +1,14 @@
 """Checkpoints in the user's shared folder: each attempt writes only its own, and reads only complete ones.
 
-    <checkpoint_dir>/attempt-00003/step-000000120/...
+    <checkpoint_dir>/attempt-00003-5f1c9a20/step-000000120/...
 
-A dying attempt may overlap the next by seconds. It has another number, so it cannot touch the next one's
-folder; and what the next one starts from was chosen once, on the driver, the same for all ranks.
+A dying attempt may overlap the next by seconds. It has another folder, so it cannot touch the next one's; and
+what the next one starts from was chosen once, on the driver, the same for all ranks.
 """
 
+import operator
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,20 +16,22 @@ from pathlib import Path
 
 from emberflow import storage
 from emberflow._plan.plan import CheckpointPlan
-from emberflow.errors import ConfigError
+from emberflow.errors import ConfigError, StorageError
 
-ATTEMPT = re.compile(r"attempt-(\d+)")
+ATTEMPT = re.compile(r"attempt-(\d+)-\w+")
 STEP = re.compile(r"step-(\d+)")
+CLAIM = "_claim"
 KEPT = 3
+TRIES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A complete checkpoint, on this node's disk.
+    """A complete checkpoint, on this node's disk or on a mount that it sees.
 
     Attributes:
         step: The step at which it was saved.
-        path: A local folder with what was saved.
+        path: A local folder with what was saved; on an evaluator it stays until a newer one is asked for.
         url: Where it is kept.
     """
 
@@ -40,58 +44,106 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Saves and finds checkpoints for one node of one attempt."""
+    """Saves and finds checkpoints for one node of one attempt.
 
-    def __init__(self, plan: CheckpointPlan, work_dir: Path, *, writes: bool) -> None:
+    Args:
+        plan: Where, and what the attempt starts from.
+        work_dir: The node's local folder, for copies.
+        writes: Whether this node saves: the chief does.
+        follows: Whether this node looks on while others train: an evaluator does.
+    """
+
+    def __init__(
+        self, plan: CheckpointPlan, work_dir: Path, *, writes: bool = False, follows: bool = False
+    ) -> None:
         self._plan = plan
         self._work_dir = work_dir
         self._writes = writes
-        self._own = storage.join(plan.folder, f"attempt-{plan.number:05d}")
+        self._may_see_own = writes or follows
+        self._copy: tuple[str, Path] | None = None
 
     def save(self, write: Callable[[Path], object], step: int) -> str | None:
         """Have `write(folder)` fill a local folder, then publish it whole; None on nodes that do not write."""
+        number = _checked(step)
         if not self._writes:
             return None
-        url = storage.join(self._own, f"step-{step:09d}")
+        url = storage.join(self._plan.own, f"step-{number:09d}")
         with tempfile.TemporaryDirectory(dir=self._work_dir) as name:
             local = Path(name) / "checkpoint"
             local.mkdir()
             write(local)
+            if not any(local.iterdir()):
+                raise ConfigError(
+                    "A checkpoint must hold something. Received: an empty folder from `write`.",
+                    fix="Write into the folder that `write` is called with: "
+                    'ctx.save_checkpoint(lambda folder: model.save(folder / "model.keras"), step=step).',
+                )
             storage.put_folder(local, url)
-        for old in self._own_steps()[:-KEPT]:
-            storage.delete(old)
+        if not self._is_outlived():
+            for old in _steps_of(self._plan.own)[:-KEPT]:
+                _drop(old)
         return url
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest complete checkpoint that this attempt may read."""
-        own = self._own_steps()
-        url = own[-1] if own else self._plan.resume_from
-        if url is None:
-            return None
-        found = STEP.search(_name(url))
-        step = int(found[1]) if found else 0
-        if storage.is_local(url):
-            return Checkpoint(step=step, path=Path(storage.folder_root(url)), url=url)
-        local = self._work_dir / f"checkpoint-{step}"
-        if not local.exists():
-            storage.get_folder(url, local)
-        return Checkpoint(step=step, path=local, url=url)
+        """Return the newest complete checkpoint that this attempt may read.
 
-    def _own_steps(self) -> list[str]:
-        return _steps_of(self._own)
+        The first answer on a node that trains is what the attempt starts from: the chief may have gone ahead.
+        """
+        for tries_left in reversed(range(TRIES)):
+            own = _steps_of(self._plan.own) if self._may_see_own else []
+            url = own[-1] if own else self._plan.resume_from
+            try:
+                found = None if url is None else self._here(url)
+            except (FileNotFoundError, StorageError):
+                if not own or not tries_left:
+                    raise
+                continue  # the chief has saved newer ones meanwhile, and dropped this one
+            self._may_see_own = True
+            return found
+        return None
+
+    def _here(self, url: str) -> Checkpoint:
+        # Nobody drops what an attempt starts from; the chief drops its own only when it saves, not while it reads.
+        is_safe = self._writes or url == self._plan.resume_from
+        path = Path(url) if is_safe and storage.is_local(url) else self._copied(url)
+        return Checkpoint(step=_step_of(url), path=path, url=url)
+
+    def _copied(self, url: str) -> Path:
+        if self._copy is not None and self._copy[0] == url:
+            return self._copy[1]
+        local = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=self._work_dir))
+        storage.get_folder(url, local)
+        if not _is_complete(url):
+            raise FileNotFoundError(url)  # it went while it was copied
+        if self._copy is not None:
+            shutil.rmtree(self._copy[1], ignore_errors=True)
+        self._copy = (url, local)
+        return local
+
+    def _is_outlived(self) -> bool:
+        """Whether a later attempt has begun: it may be reading what we would drop."""
+        return any(number > self._plan.number for number, _ in _attempts_in(self._plan.folder))
 
 
-def plan_checkpoints(folder: str, run_id: str, attempt: int) -> CheckpointPlan:
-    """Choose the attempt's number and what it starts from, and leave the probe. For the driver."""
-    found = [(int(match[1]), path) for path in _listed(folder) if (match := ATTEMPT.fullmatch(_name(path)))]
-    found.sort()
-    complete = [step for _, path in found for step in _steps_of(path)]  # the newest attempt's last step wins
-    probe = storage.join(folder, f".emberflow-probe-{run_id}-{attempt}")
-    storage.write_bytes(probe, b"")
+def plan_checkpoints(folder: str, run_id: str) -> CheckpointPlan:
+    """Choose the attempt's own folder and what it starts from, and leave a claim there. For the driver."""
+    folder = _absolute(folder)
+    found = _attempts_in(folder)
     number = found[-1][0] + 1 if found else 0
+    own = storage.join(folder, f"attempt-{number:05d}-{run_id}")
+    # The claim keeps the number from being given again, and shows nodes that they see the driver's storage.
+    claim = storage.join(own, CLAIM)
+    storage.write_bytes(claim, b"")
+    complete = (steps[-1] for _, path in reversed(found) if (steps := _steps_of(path)))
     return CheckpointPlan(
-        folder=folder, number=number, resume_from=complete[-1] if complete else None, probe=probe
+        folder=folder, number=number, own=own, resume_from=next(complete, None), probe=claim
     )
+
+
+def drop_if_empty(plan: CheckpointPlan) -> None:
+    """Delete the attempt's folder if nothing was saved. Only once all of its nodes have ended."""
+    if not _steps_of(plan.own):
+        storage.delete(plan.own)
 
 
 def absent_checkpoints() -> ConfigError:
@@ -102,17 +154,60 @@ def absent_checkpoints() -> ConfigError:
     )
 
 
+def _checked(step: object) -> int:
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ConfigError(
+            f"`step` must be a whole number, 0 or more. Received: step={step!r}.",
+            fix="Pass the number of steps done so far: ctx.save_checkpoint(write, step=120).",
+        )
+    return number
+
+
+def _attempts_in(folder: str) -> list[tuple[int, str]]:
+    """Return number and path of all attempts, oldest first."""
+    names = ((ATTEMPT.fullmatch(_name(path)), path) for path in storage.list_folder(folder))
+    return sorted((int(match[1]), path) for match, path in names if match)
+
+
 def _steps_of(attempt_folder: str) -> list[str]:
-    """Return the complete checkpoints below one attempt's folder, oldest first.
-
-    A folder is renamed into place, or named by its manifest, only when it is whole; names in the making are
-    hidden and do not match.
-    """
-    return sorted(path for path in _listed(attempt_folder) if STEP.fullmatch(_name(path)))
+    """Return the complete checkpoints of one attempt, oldest first; names in the making do not match."""
+    found = [path for path in storage.list_folder(attempt_folder) if STEP.fullmatch(_name(path))]
+    return sorted(filter(_is_complete, found), key=_step_of)
 
 
-def _listed(folder: str) -> list[str]:
-    return storage.list_folder(folder) if storage.exists(folder) else []
+def _is_complete(url: str) -> bool:
+    """Whether all of it is there: renamed into place, or named by its manifest."""
+    if storage.protocol_of(url) in storage.RENAMING:
+        return storage.exists(url)
+    return storage.exists(storage.join(url, storage.MANIFEST))
+
+
+def _drop(url: str) -> None:
+    """Delete a checkpoint so that nobody sees a part of it."""
+    if storage.protocol_of(url) in storage.RENAMING:
+        aside = storage.sibling(url, f".{_name(url)}.old")
+        storage.rename(url, aside)
+        storage.delete(aside)
+    else:
+        storage.delete(storage.join(url, storage.MANIFEST))
+        storage.delete(url)
+
+
+def _absolute(folder: str) -> str:
+    """Return a local path in full: executors have another working directory."""
+    if not storage.is_local(folder):
+        return folder
+    from fsspec.core import url_to_fs
+
+    return str(url_to_fs(folder)[1])
+
+
+def _step_of(url: str) -> int:
+    return int(_name(url).partition("-")[2])
 
 
 def _name(path: str) -> str:

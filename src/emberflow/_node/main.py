@@ -163,7 +163,9 @@ def _context(order: NodeOrder, addresses: list[str], mailbox: Mailbox) -> Contex
         devices=order.devices,
         work_dir=work_dir,
         checkpoint_dir=plan.checkpoints.folder if plan.checkpoints else None,
-        _checkpoints=Checkpoints(plan.checkpoints, work_dir, writes=me.rank == 0)
+        _checkpoints=Checkpoints(
+            plan.checkpoints, work_dir, writes=me.rank == 0, follows=me.role == "evaluator"
+        )
         if plan.checkpoints
         else None,
         _send=mailbox.send,

@@ -15,13 +15,15 @@ class CheckpointPlan:
 
     Attributes:
         folder: The user's shared folder.
-        number: The attempt's own number in that folder, above that of any earlier attempt or run.
+        number: The attempt's number in that folder, above that of any earlier attempt or run.
+        own: Where it writes, and nobody else.
         resume_from: The newest complete checkpoint when the attempt was planned, the same for all ranks.
         probe: A file in the folder that every node must see: otherwise the folder is not shared.
     """
 
     folder: str
     number: int
+    own: str
     resume_from: str | None
     probe: str
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("emberflow")
 
+PARAMETER_SERVERS = "spark.executorEnv.NUM_TF_PS"
 ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
 
 
@@ -28,7 +29,7 @@ class ClusterFacts:
         cpus_per_task: Spark's spark.task.cpus.
         gpus_per_executor: Spark's spark.executor.resource.gpu.amount.
         gpus_per_task: Spark's spark.task.resource.gpu.amount, which may be a fraction.
-        parameter_servers: NUM_TF_PS of the executors' environment, for ps="auto".
+        parameter_servers: NUM_TF_PS of the executors' environment as it stands there, for ps="auto".
     """
 
     is_connect: bool
@@ -40,7 +41,7 @@ class ClusterFacts:
     cpus_per_task: int = 1
     gpus_per_executor: int = 0
     gpus_per_task: float = 0.0
-    parameter_servers: int = 0
+    parameter_servers: str = "0"
 
 
 def is_connect(spark: "SparkSession") -> bool:
@@ -66,9 +67,10 @@ def read_facts(spark: "SparkSession") -> ClusterFacts:
         dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true" and not is_local,
         encryption=tuple(name for name in ENCRYPTION if conf.get(name, "false") == "true"),
         cpus_per_task=int(conf.get("spark.task.cpus") or 1),
-        gpus_per_executor=int(conf.get("spark.executor.resource.gpu.amount") or 0),
-        gpus_per_task=float(conf.get("spark.task.resource.gpu.amount") or 0),
-        parameter_servers=int(conf.get("spark.executorEnv.NUM_TF_PS") or 0),
+        # A local master has no executors, and Spark no profiles of tasks there.
+        gpus_per_executor=0 if is_local else int(conf.get("spark.executor.resource.gpu.amount") or 0),
+        gpus_per_task=0.0 if is_local else float(conf.get("spark.task.resource.gpu.amount") or 0),
+        parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
     )
 
 

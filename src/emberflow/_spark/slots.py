@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._plan.stages import Stage, stages_of
-from emberflow._spark.facts import ClusterFacts
-from emberflow._spark.profiles import check_gpus, profile_of
+from emberflow._spark.facts import PARAMETER_SERVERS, ClusterFacts
+from emberflow._spark.profiles import check_gpus, profile_for_everybody, profile_of
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
 
@@ -20,15 +20,15 @@ SETTLE = 5.0
 def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) -> tuple[Node, ...]:
     """Return the nodes to start, once Spark has a slot for each; refuse within seconds if it has not."""
     gpus = config.gpus if config.gpu_source == "spark" else 0
-    ps = facts.parameter_servers if config.ps == "auto" else config.ps
+    ps = _ps_of(facts) if config.ps == "auto" else config.ps
     if facts.is_connect:
         return _seat_blindly(config, ps)
-    check_gpus(gpus, facts)
+    check_gpus(config, facts)
     wanted = None if config.workers == "auto" else config.workers
     helpers = ps + config.evaluator
-    # Slots of the helpers' kind hold everybody: a worker with GPUs takes a CPU slot as well.
-    everybody = profile_of(Stage(first_rank=0, ranks=1, gpus=0), facts)
-    slots = wait_for_slots(spark, everybody, wanted and wanted + helpers, config.start_timeout)
+    slots = wait_for_slots(
+        spark, profile_for_everybody(facts), wanted and wanted + helpers, config.start_timeout
+    )
     if wanted is None:
         wanted = slots - helpers
         if gpus:
@@ -41,14 +41,24 @@ def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) ->
     return nodes
 
 
+def _ps_of(facts: ClusterFacts) -> int:
+    if not facts.parameter_servers.isdecimal():
+        raise ClusterError(
+            f'ps="auto" reads a whole number. Received: {PARAMETER_SERVERS}={facts.parameter_servers}.',
+            fix=f"Start the session with {PARAMETER_SERVERS}=1, or pass ps=1.",
+        )
+    return int(facts.parameter_servers)
+
+
 def _seat_blindly(config: RunConfig, ps: int) -> tuple[Node, ...]:
-    if config.workers == "auto":
+    if config.workers == "auto" or config.ps == "auto":
         raise ConfigError(
-            'On Spark Connect the number of slots cannot be read. Received: workers="auto".',
-            fix="Pass the number of workers.",
+            "On Spark Connect neither slots nor settings can be read. "
+            f"Received: workers={config.workers!r}, ps={config.ps!r}.",
+            fix="Pass both as numbers.",
         )
     nodes = assign_roles(config.workers, ps, config.evaluator)
-    if len(stages_of(nodes, config.gpus)) > 1:
+    if config.gpu_source == "spark" and len(stages_of(nodes, config.gpus)) > 1:
         raise ConfigError(
             "Nodes with and without GPUs start in two stages that meet at the driver, which executors of a "
             f"Spark Connect server cannot be sure to reach. Received: gpus={config.gpus}, ps={ps}, "

@@ -6,14 +6,14 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from emberflow import storage
-from emberflow._node.checkpoints import plan_checkpoints
+from emberflow._node.checkpoints import drop_if_empty, plan_checkpoints
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.attempt import Attempt
 from emberflow._spark.console import Console
 from emberflow._spark.facts import ClusterFacts
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job
+from emberflow._spark.profiles import profile_for_everybody
 from emberflow._spark.slots import wait_for_slots
 from emberflow._spark.task import UNREACHABLE, TaskSpec
 from emberflow.config import RunConfig
@@ -60,9 +60,9 @@ def supervise(
             console.status(f"attempt {plan.attempt}: waiting for executors")
             if not facts.is_connect:
                 # A lost executor is replaced; that takes as long as a start.
-                wait_for_slots(
-                    spark, None, len(plan.nodes), config.start_timeout, settle=config.start_timeout
-                )
+                everybody = profile_for_everybody(facts)
+                timeout = config.start_timeout
+                wait_for_slots(spark, everybody, len(plan.nodes), timeout, settle=timeout)
 
 
 def _try(
@@ -75,16 +75,15 @@ def _try(
         host = config.driver_host or facts.driver_host or "127.0.0.1"
         placed = dataclasses.replace(plan, driver_address=(host, hub.port))
         if config.checkpoint_dir:
-            planned = plan_checkpoints(config.checkpoint_dir, plan.run_id, plan.attempt)
+            planned = plan_checkpoints(config.checkpoint_dir, plan.run_id)
             placed = dataclasses.replace(placed, checkpoints=planned)
         job = Job(spark, TaskSpec(plan=placed, key=key, fn=fn), facts, hub.events)
         attempt = Attempt(placed, hub, job, console)
-        try:
-            return attempt.supervise(), attempt
-        finally:
-            if placed.checkpoints:
-                with suppress(EmberflowError):
-                    storage.delete(placed.checkpoints.probe)
+        rows = attempt.supervise()
+        if placed.checkpoints:
+            with suppress(EmberflowError):
+                drop_if_empty(placed.checkpoints)
+        return rows, attempt
     finally:
         hub.close()
 
