@@ -102,6 +102,17 @@ def plain(array: Any) -> Any:
     return array
 
 
+def without_views(batch: Any) -> Any:
+    """Return the batch with view columns as plain ones: pyarrow cannot take rows of views."""
+    fields = [
+        field.with_type(pa.large_string() if pa.types.is_string_view(field.type) else pa.large_binary())
+        if pa.types.is_string_view(field.type) or pa.types.is_binary_view(field.type)
+        else field
+        for field in batch.schema
+    ]
+    return batch if fields == list(batch.schema) else batch.cast(pa.schema(fields))
+
+
 def offsets_of(array: Any) -> NDArray[Any]:
     """Return the offsets of a list, string or binary array into its values, `len(array) + 1` of them."""
     kind, rows, first = array.type, len(array), array.offset

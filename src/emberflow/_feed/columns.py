@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow._feed.arrays import Leaf, is_bytes, is_text, is_vector, leaves_of, list_levels
-from emberflow._feed.facts import UNSEEN, ColumnFacts, ShardFacts, add_facts, agreed_schema
+from emberflow._feed.facts import UNSEEN, ColumnFacts, Length, ShardFacts, add_facts, agreed_schema
 from emberflow.errors import ConfigError, DataError
 
 BYTES = "bytes"  # the dtype of tf.string here
@@ -112,6 +112,26 @@ def find_leaves(leaves: Sequence[Leaf], name: str) -> list[Leaf]:
     return found
 
 
+def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:
+    """Refuse rows with these facts if they do not fit the tensor that was decided on before they came."""
+    if (facts.nulls or facts.inner_nulls) and column.fill is None:
+        raise DataError(
+            f"Column {column.name!r} must have no nulls. "
+            f"Received: {facts.nulls or facts.inner_nulls} nulls at rank {rank}.",
+            fix=f'Drop or fill them in Spark, or pass null_value={{"{column.name}": 0}}.',
+        )
+    width = np.dtype(column.dtype).itemsize if column.decode else 1
+    dense = facts.lengths[column.ragged : column.ragged + len(column.lengths)]
+    for length, seen in zip(column.lengths, dense, strict=False):
+        if seen not in (UNSEEN, (length * width, length * width)):
+            raise _odd_lengths(
+                column.leaf,
+                f"rows of shape {column.shape}, as the first rows did",
+                facts.lengths,
+                f'Declare shapes={{"{column.name}": (None,)}} for rows of any length.',
+            )
+
+
 def _check_known(leaves: Sequence[Leaf], wishes: Wishes) -> None:
     known = {leaf.name for leaf in leaves}
     for option in ("shapes", "dtypes", "null_value"):
@@ -152,15 +172,19 @@ def _plan(leaf: Leaf, facts: ColumnFacts, wishes: Wishes) -> Column:
     if is_vector(leaf.type) and ragged and facts.sparse:
         raise _odd_lengths(leaf, "vectors of one size", lengths, "Give all vectors of the column one size.")
     dense = tuple(least for least, _ in lengths[ragged:])
-    ragged, shape = _wished_shape(leaf, lengths, ragged, dense, wishes.shapes.get(leaf.name))
+    if leaf.name in wishes.shapes:
+        ragged, shape = _wished_shape(leaf, seen, ragged, wishes.shapes[leaf.name], decode=decode)
+        dense = _stored_lengths(seen[ragged:], shape)
+    else:
+        shape = dense
     return Column(
         leaf=leaf,
         dtype=dtype,
-        lengths=tuple(least for least, _ in lengths[ragged:]),
+        lengths=dense,
         shape=shape,
         ragged=ragged,
         decode=decode,
-        fill=_fill(leaf, dtype, wishes) if facts.nulls or facts.inner_nulls else None,
+        fill=_fill(leaf, dtype, wishes) if leaf.name in wishes.null_value else None,
     )
 
 
@@ -215,7 +239,7 @@ def _dtype_of(leaf: Leaf, natural: str, wish: Any, *, decode: bool) -> str:
     return name
 
 
-def _counts(leaf: Leaf, facts: ColumnFacts, dtype: str) -> list[tuple[int, int]]:
+def _counts(leaf: Leaf, facts: ColumnFacts, dtype: str) -> tuple[Length, ...]:
     """Return the lengths of all levels, the last one in numbers instead of bytes."""
     if _levels(leaf):
         raise ConfigError(
@@ -223,34 +247,50 @@ def _counts(leaf: Leaf, facts: ColumnFacts, dtype: str) -> list[tuple[int, int]]
             fix="Put the bytes of one row into one binary value, or leave dtypes= out.",
         )
     width = np.dtype(dtype).itemsize
-    least, most = facts.lengths[-1] if facts.lengths and facts.lengths[-1] != UNSEEN else (0, 0)
+    if facts.lengths in ((), (UNSEEN,)):
+        return (UNSEEN,)
+    ((least, most),) = facts.lengths
     if least % width or most % width:
         raise _odd_lengths(leaf, f"a multiple of {width} bytes", [(least, most)], "Correct dtypes=.")
-    return [(least // width, most // width)]
+    return ((least // width, most // width),)
 
 
 def _wished_shape(
-    leaf: Leaf, lengths: list[tuple[int, int]], ragged: int, dense: tuple[int, ...], wish: Shape | None
+    leaf: Leaf, seen: Sequence[Length], ragged: int, wish: Shape, *, decode: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the ragged levels and the dense shape, after what the user declared."""
-    if wish is None:
-        return ragged, dense
+    """Return the ragged levels and the dense shape that the user declared, if the rows allow it."""
     rows = next((level for level, size in enumerate(wish) if size is not None), len(wish))
     shape = tuple(size for size in wish[rows:] if size is not None)
-    whole = rows + len(shape) == len(wish) and rows <= len(lengths)
-    # All ragged levels must be declared as such; what lies below must hold as many values as declared.
-    below = math.prod(least for least, _ in lengths[rows:])
-    empty = any(most == 0 for _, most in lengths)
-    if not whole or rows < ragged or (below != math.prod(shape) and not empty):
-        raise _odd_lengths(leaf, f"rows of shape {tuple(wish)}", lengths, "Correct shapes=.")
+    values = math.prod(shape)
+    # All levels that vary must be declared as such; what lies below must hold as many values as declared.
+    fits = rows + len(shape) == len(wish) and ragged <= rows <= len(seen)
+    if decode and rows:
+        fits = fits and not any(count % values for length in seen for count in length if length != UNSEEN)
+    else:
+        below = math.prod(least for least, _ in seen[rows:])
+        fits = fits and (below == values or UNSEEN in seen[rows:])
+    if not fits:
+        raise _odd_lengths(leaf, f"rows of shape {tuple(wish)}", seen, "Correct shapes=.")
     return rows, shape
 
 
+def _stored_lengths(seen: Sequence[Length], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the lengths of dense levels; where no row tells them (all are null) the declared shape does."""
+    if UNSEEN not in seen:
+        return tuple(least for least, _ in seen)
+    return shape if len(shape) == len(seen) else (math.prod(shape), *(1 for _ in seen[1:]))
+
+
 def _odd_lengths(leaf: Leaf, expected: str, lengths: Sequence[tuple[int, int]], fix: str) -> DataError:
-    seen = ", ".join(str(least) if least == most else f"{least} to {most}" for least, most in lengths)
+    seen = ", ".join(_said(length) for length in lengths)
     return DataError(
         f"Column {leaf.name!r} must hold {expected}. Received: {leaf.type} with lengths [{seen}].", fix=fix
     )
+
+
+def _said(length: Length) -> str:
+    least, most = length
+    return str(least) if least == most else "unknown" if length == UNSEEN else f"{least} to {most}"
 
 
 def _fill(leaf: Leaf, dtype: str, wishes: Wishes) -> Any:

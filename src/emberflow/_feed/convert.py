@@ -24,6 +24,7 @@ from emberflow._feed.arrays import (
 )
 from emberflow._feed.columns import BYTES, Column
 from emberflow._feed.facts import ColumnFacts
+from emberflow.errors import DataError
 
 Wire = list[NDArray[Any]]
 
@@ -73,7 +74,15 @@ def _opened(column: Column, array: Any) -> tuple[NDArray[np.int64], Any]:
     valid = valid_rows(array)
     if column.decode:
         width = np.dtype(column.dtype).itemsize * max(1, math.prod(column.shape))
-        return sizes // width, _decoded(column, array if valid is None else array.fill_null(b""))
+        array = array if valid is None else array.fill_null(b"")
+        sizes = np.diff(offsets_of(array)).astype(np.int64)
+        if (sizes % width).any():  # the facts know the shortest and the longest row only
+            raise DataError(
+                f"Column {column.name!r} must hold a multiple of {width} bytes in each row. "
+                f"Received: {int(sizes[sizes % width != 0][0])} bytes in one.",
+                fix="Correct dtypes= or shapes=.",
+            )
+        return sizes // width, _decoded(column, array)
     if valid is not None:
         sizes[~valid] = 0  # a null row is an empty one where the user declared a null_value
     return sizes, plain(array.flatten())

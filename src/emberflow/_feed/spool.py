@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from emberflow._feed.arrays import KEY, RESERVED, word_view
+from emberflow._feed.arrays import KEY, RESERVED, without_views, word_view
 from emberflow._feed.digest import add_digests, digest_of
 from emberflow._feed.facts import ColumnFacts, ShardFacts, add_facts, observe
 from emberflow.errors import DataError, StorageError
@@ -67,6 +67,7 @@ class SpoolWriter:
 
     def write(self, batch: Any) -> None:
         """Add the rows of a record batch."""
+        batch = without_views(batch)
         if self._schema is None:
             self._schema = batch.schema
         if not batch.num_rows:

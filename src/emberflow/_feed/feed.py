@@ -1,0 +1,72 @@
+"""All named data of one node, and the questions that the context asks of it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from emberflow._feed.arrays import RESERVED
+from emberflow._feed.dataset import DatasetOptions, Feeding, Shard, make_dataset
+from emberflow._feed.position import Position
+from emberflow._feed.progress import Progress
+from emberflow._feed.stream import Stream, StreamFeeding, make_stream_dataset
+from emberflow.errors import ConfigError, DataError
+
+
+class Feed:
+    """Hands out the rows of a node by the name of their data."""
+
+    def __init__(self, data: Mapping[str, Shard | Stream]) -> None:
+        self._data = dict(data)
+        self._feedings: dict[str, Feeding | StreamFeeding] = {}
+        self._progress = {name: Progress() for name in data}
+
+    def dataset(self, name: str, options: DatasetOptions) -> Any:
+        """Return a `tf.data.Dataset` of whole batches; see `make_dataset`."""
+        data = self._find(name)
+        progress = self._progress[name]
+        if isinstance(data, Shard):
+            self._feedings[name] = make_dataset(data, options, progress)
+        else:
+            self._feedings[name] = make_stream_dataset(data, options, progress)
+        return self._feedings[name].dataset
+
+    def position(self, name: str, steps: int | None = None) -> Position:
+        """Return where the consumer of the last dataset of this name stands; see `Feeding.position`."""
+        self._find(name)
+        if name not in self._feedings:
+            raise ConfigError(
+                f"A position needs a dataset. Received: name={name!r}, of which none was made yet.",
+                fix="Call ctx.dataset() first.",
+            )
+        return self._feedings[name].position(steps)
+
+    def rows(self, name: str) -> int:
+        """Return how many rows this node holds."""
+        data = self._find(name)
+        if isinstance(data, Shard):
+            return data.spool.rows
+        raise DataError(
+            f"Rows that are not kept cannot be counted beforehand. Received: name={name!r} with cache=False.",
+            fix="Leave cache=False out.",
+        )
+
+    def arrow(self, name: str) -> Iterator[Any]:
+        """Yield this node's rows as record batches, in the order in which they came."""
+        data = self._find(name)
+        if isinstance(data, Shard):
+            yield from data.spool.batches()
+            return
+        for batch in data.batches:
+            yield batch.select([column for column in batch.schema.names if not column.startswith(RESERVED)])
+
+    def progress(self) -> dict[str, dict[str, float | int | str]]:
+        """Return the counters of each name."""
+        return {name: progress.as_dict() for name, progress in self._progress.items()}
+
+    def _find(self, name: str) -> Shard | Stream:
+        if name not in self._data:
+            raise ConfigError(
+                f"`name` must be one of the data that was passed. Received: name={name!r}; "
+                f"there are: {', '.join(self._data) or 'none'}.",
+                fix='Pass data={"train": df} to emberflow.run, and use its names.',
+            )
+        return self._data[name]
