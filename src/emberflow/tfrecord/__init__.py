@@ -28,7 +28,7 @@ def register(spark: "SparkSession") -> None:
     Spark looks for installed data sources once, when the first one is used. Call this where emberflow came later,
     by ``spark.addArtifact`` for example.
     """
-    from emberflow.tfrecord.source import TFRecordsSource, TFRecordSource
+    from emberflow.tfrecord.source import TFRecordSource, TFRecordsSource
 
     spark.dataSource.register(TFRecordSource)
     spark.dataSource.register(TFRecordsSource)

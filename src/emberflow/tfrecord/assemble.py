@@ -92,8 +92,8 @@ def _lost(data: Array, kind: str, column: Column) -> Array | None:
     if kind == "float":
         return None
     if column.leaf in {"float", "double"}:
-        bits = 24 if column.leaf == "float" else 53
-        return np.abs(data.astype(np.float64)) > float(1 << bits)  # beyond that the plain parser looks closer
+        limit = 1 << (24 if column.leaf == "float" else 53)
+        return (data < -limit) | (data > limit)  # beyond that the plain parser looks closer
     if column.leaf == "bool" or column.leaf_type.bit_width == 64:
         return None
     limit = 1 << (column.leaf_type.bit_width - 1)

@@ -73,9 +73,10 @@ def _decode_plain(
 ) -> tuple[dict[int, list[Any]], dict[int, DataError]]:
     good: dict[int, list[Any]] = {}
     refused: dict[int, DataError] = {}
+    names = {column.name for column in columns}
     for row in rows.tolist():
         try:
-            record = parse_record(chunk.payload(row), record_type)
+            record = parse_record(chunk.payload(row), record_type, names)
             good[row] = [value_of(record.get(column.name), column) for column in columns]
         except DataError as error:
             refused[row] = error

@@ -134,7 +134,7 @@ def _entry(key: bytes | None, values: Values) -> _Entry:
         body = 4 * values.counts
         data = np.ascontiguousarray(data).view(np.uint8)
     elif values.kind == "int":
-        if is_single:
+        if is_single and key is not None:  # inner features stand too close for a window that spoils its left
             numbers = np.ascontiguousarray(data).view(np.uint64)
             body = varint_sizes(numbers)
             varints = (numbers, body)

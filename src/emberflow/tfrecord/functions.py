@@ -23,30 +23,35 @@ if TYPE_CHECKING:
 
 def example_column(struct: "SparkColumn | str", record_type: RecordType, doubles: Doubles) -> "SparkColumn":
     """Return the serialized records of a struct column."""
-    from pyspark.sql.functions import arrow_udf
 
     def serialize(rows: pa.Array) -> pa.Array:
         return serialized(rows, record_type, doubles)
 
-    return arrow_udf(serialize, "binary")(struct)
+    return _udf(serialize, "binary", struct)
 
 
 def struct_column(
     data: "SparkColumn | str", schema: "StructType | str", record_type: RecordType
 ) -> "SparkColumn":
     """Return the struct column of serialized records."""
-    from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import StructType
 
     from emberflow.tfrecord.types import arrow_schema
 
-    kind = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    kind: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     columns = columns_of(arrow_schema(kind), record_type)
 
     def parse(payloads: pa.Array) -> pa.Array:
         return parsed(payloads, columns, record_type)
 
-    return arrow_udf(parse, kind)(data)
+    return _udf(parse, kind, data)
+
+
+def _udf(fn: Any, kind: Any, column: "SparkColumn | str") -> "SparkColumn":
+    from pyspark.sql import functions
+
+    wrapped: SparkColumn = functions.arrow_udf(fn, kind)(column)  # type: ignore[attr-defined] # not in its stubs
+    return wrapped
 
 
 def serialized(rows: Any, record_type: RecordType, doubles: Doubles) -> Any:

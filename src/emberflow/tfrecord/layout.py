@@ -79,7 +79,7 @@ def _sketch(message: bytes) -> Iterator[tuple[Header, int]]:
     at = 0
     try:
         for name, feature in entries(message):
-            header, body = _shape(name.encode(), feature)
+            header, body = _shape(name, feature)
             chain = header.chain(body)
             if message[at : at + len(chain)] != chain:
                 return

@@ -5,7 +5,7 @@ unusual, wrong, or not of the type that the schema says comes here: this parser 
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -25,19 +25,36 @@ _SIZES = {0: 0, 1: 8, 2: 0, 5: 4}
 _WIDE = Context(prec=100)
 
 
-def parse_record(payload: bytes, record_type: RecordType) -> Record:
-    """Return the features of a record by name; raise DataError where it is not the message it should be."""
+def parse_record(payload: bytes, record_type: RecordType, names: Collection[str] | None = None) -> Record:
+    """Return the features of a record by name; raise DataError where it is not the message it should be.
+
+    Args:
+        payload: The serialized message.
+        record_type: Which message it is.
+        names: The features to look into; the others are passed over. None means all.
+    """
+    wanted = None if names is None else {name.encode() for name in names}
     record: Record = {}
     contexts: list[bytes] = []
     for number, value in _messages(payload):
         if number == 1:
             contexts.append(value)
         elif number == 2 and record_type == "SequenceExample":
-            for name, body in entries(value):
+            for name, body in _chosen(value, wanted):
                 record[name] = [_feature(part) for part in _repeated(body)]
     for message in contexts:  # after the lists: a name that is in both means the context
-        record.update((name, _feature(body)) for name, body in entries(message))
+        record.update((name, _feature(body)) for name, body in _chosen(message, wanted))
     return record
+
+
+def _chosen(message: bytes, wanted: Collection[bytes] | None) -> Iterator[tuple[str, bytes]]:
+    for key, body in entries(message):
+        if wanted is not None and key not in wanted:
+            continue
+        try:
+            yield key.decode(), body
+        except UnicodeDecodeError as error:
+            raise _malformed("a feature whose name is not UTF-8") from error
 
 
 def value_of(feature: Feature | list[Feature] | None, column: Column) -> Any:
@@ -193,7 +210,7 @@ def _repeated(message: bytes) -> Iterator[bytes]:
     return (value for number, value in _messages(message) if number == 1)
 
 
-def entries(message: bytes) -> Iterator[tuple[str, bytes]]:
+def entries(message: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Give key and value of the entries of a map; what an entry leaves out is empty."""
     for entry in _repeated(message):
         key, body = b"", b""
@@ -202,10 +219,7 @@ def entries(message: bytes) -> Iterator[tuple[str, bytes]]:
                 key = value
             elif number == 2:
                 body += value  # two messages one after the other are their merge
-        try:
-            yield key.decode(), body
-        except UnicodeDecodeError as error:
-            raise _malformed("a feature whose name is not UTF-8") from error
+        yield key, body
 
 
 def _feature(message: bytes) -> Feature:
