@@ -1,13 +1,10 @@
 """Which GPUs a node may see, and what it did with them."""
 
 import contextlib
-import fcntl
-import os
-import tempfile
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from emberflow.errors import ClusterError
 
@@ -25,7 +22,7 @@ def visible_devices(addresses: Sequence[str], executor_value: str | None) -> tup
     >>> visible_devices(["MIG-7"], "0,1")
     ('MIG-7',)
     """
-    names = [name.strip() for name in (executor_value or "").split(",") if name.strip()]
+    names = _names_in(executor_value)
     if not names or not all(address.isdigit() for address in addresses):
         return tuple(addresses)
     if any(int(address) >= len(names) for address in addresses):
@@ -40,15 +37,21 @@ def visible_devices(addresses: Sequence[str], executor_value: str | None) -> tup
 def gpu_environment(devices: Sequence[str]) -> dict[str, str]:
     """Return the variables that show a node its own GPUs and no other; none of them on a CPU node."""
     shown = {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
-    return shown | {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if devices else shown
+    if not devices:
+        return shown
+    # Discovery scripts number GPUs as nvidia-smi does, by their place on the bus; CUDA's default is by speed.
+    return shown | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 @contextlib.contextmanager
-def claimed_by_nvml(count: int, nvml: Any = None) -> Iterator[tuple[str, ...]]:
+def claimed_by_nvml(
+    count: int, executor_value: str | None = None, nvml: Any = None
+) -> Iterator[tuple[str, ...]]:
     """Hold `count` GPUs that no other process uses, by UUID, for the length of the block.
 
-    Only for hosts whose GPUs Spark does not manage. A lock file per GPU keeps the nodes of one host apart, also
-    between NVML's look at a GPU and the moment TensorFlow takes it.
+    Only for hosts whose GPUs Spark does not manage; where the executor itself sees only some GPUs, only of those.
+    A claim per GPU keeps the nodes of one host apart, also between NVML's look at a GPU and the moment TensorFlow
+    takes it.
     """
     nvml = nvml or _nvml()
     if nvml is None:
@@ -56,23 +59,39 @@ def claimed_by_nvml(count: int, nvml: Any = None) -> Iterator[tuple[str, ...]]:
             'gpu_source="nvml" needs the NVIDIA driver and its Python package on every executor.',
             fix="pip install 'emberflow[gpu]' on the executors.",
         )
-    with contextlib.ExitStack() as locks:
-        held: list[str] = []
-        for number in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(number)
-            name = _text(nvml.nvmlDeviceGetUUID(handle))
-            if (
-                len(held) < count
-                and not nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-                and _lock(name, locks)
-            ):
-                held.append(name)
+    with contextlib.ExitStack() as claims:
+        free = (name for name in _free_gpus(nvml, executor_value) if _claim(name, claims))
+        held = tuple(name for _, name in zip(range(count), free, strict=False))
         if len(held) < count:
             raise ClusterError(
                 f"This node needs {count} free GPUs. Received: {len(held)} free on its host.",
                 fix="Ask for fewer GPUs or workers, or let Spark schedule GPUs (spark.executor.resource.gpu.*).",
             )
-        yield tuple(held)
+        yield held
+
+
+def _free_gpus(nvml: Any, executor_value: str | None) -> Iterator[str]:
+    """Yield the UUIDs of GPUs that this executor may see and on which nothing runs."""
+    names = _names_in(executor_value)
+    for number in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+        # CUDA takes the beginning of a UUID for the whole.
+        is_visible = any(name == str(number) or uuid.startswith(name) for name in names) or not names
+        if is_visible and not nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            yield uuid
+
+
+def _claim(uuid: str, claims: contextlib.ExitStack) -> bool:
+    """Take the GPU's name among this host's abstract sockets: the kernel frees it when this process ends."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        sock.bind(f"\0emberflow-gpu-{uuid}")
+    except OSError:
+        sock.close()
+        return False
+    claims.enter_context(sock)
+    return True
 
 
 class GpuMonitor:
@@ -87,34 +106,40 @@ class GpuMonitor:
         if self._nvml is not None:
             self._thread.start()
 
-    def stop(self) -> list[dict[str, Any]]:
-        """Stop sampling and return one dictionary per GPU: name, memory in bytes, highest use seen."""
+    def seen(self) -> list[dict[str, Any]]:
+        """Return one dictionary per GPU: name, memory in bytes, highest use seen so far."""
+        return list(self._peaks.values())
+
+    def stop(self) -> None:
+        """Stop sampling."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
-        return list(self._peaks.values())
 
     def _run(self) -> None:
         while True:
-            with contextlib.suppress(Exception):  # NVML may lose a device; training must not
-                self._sample()
+            for device in self._devices:
+                with contextlib.suppress(Exception):  # NVML may lose a device; training must not
+                    self._sample(device)
             if self._stop.wait(SAMPLE_SECONDS):
                 return
 
-    def _sample(self) -> None:
-        for device in self._devices:
-            handle = self._handle(device)
-            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
-            load = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
-            name = _text(self._nvml.nvmlDeviceGetName(handle))
-            seen: Mapping[str, Any] = self._peaks.get(device, {})
-            self._peaks[device] = {
-                "device": device,
-                "name": name,
-                "memory": int(memory.total),
-                "memory_peak": max(int(memory.used), seen.get("memory_peak", 0)),
-                "utilisation_peak": max(int(load), seen.get("utilisation_peak", 0)),
-            }
+    def _sample(self, device: str) -> None:
+        handle = self._handle(device)
+        memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        seen: Mapping[str, Any] = self._peaks.get(device, {})
+        self._peaks[device] = {
+            "device": device,
+            "name": _text(self._nvml.nvmlDeviceGetName(handle)),
+            "memory": int(memory.total),
+            "memory_peak": max(int(memory.used), seen.get("memory_peak", 0)),
+            "utilisation_peak": max(self._load(handle), seen.get("utilisation_peak", 0)),
+        }
+
+    def _load(self, handle: Any) -> int:
+        with contextlib.suppress(Exception):  # a slice of a GPU (MIG) does not say
+            return int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        return 0
 
     def _handle(self, device: str) -> Any:
         if device.isdigit():
@@ -132,17 +157,8 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _lock(name: str, locks: contextlib.ExitStack) -> bool:
-    path = Path(tempfile.gettempdir()) / f"emberflow-gpu-{os.getuid()}-{name.replace('/', '_')}.lock"
-    file: IO[str] = path.open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return False
-    locks.callback(path.unlink, missing_ok=True)
-    locks.callback(file.close)
-    return True
+def _names_in(executor_value: str | None) -> list[str]:
+    return [name.strip() for name in (executor_value or "").split(",") if name.strip()]
 
 
 def _text(value: Any) -> str:

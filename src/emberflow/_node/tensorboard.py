@@ -4,24 +4,27 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 URL = re.compile(r"TensorBoard \S+ at (\S+)")
 
 
 def start_tensorboard(
-    folder: str, host: str, environment: dict[str, str], tell: Callable[[str], None]
+    folder: str, host: str, environment: Mapping[str, str], tell: Callable[[str], None]
 ) -> None:
     """Start it on a free port and call `tell` with its address, from a thread, once it serves.
 
     What it prints later goes to the node's log.
     """
+    # It is no node of the cluster, and must not take a GPU from one.
+    own = {name: value for name, value in environment.items() if name != "TF_CONFIG"}
     process = subprocess.Popen(
         [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", host, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment | {"CUDA_VISIBLE_DEVICES": ""},
+        errors="replace",
+        env=own | {"CUDA_VISIBLE_DEVICES": ""},
     )
     threading.Thread(target=_follow, args=(process, tell), name="emberflow-tensorboard", daemon=True).start()
 
@@ -31,3 +34,4 @@ def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None]) -> No
         if found := URL.search(line):
             tell(found[1])
         sys.stderr.write(f"tensorboard: {line}")
+    sys.stderr.write(f"tensorboard: it ended with status {process.wait()}\n")
