@@ -1,6 +1,7 @@
 """Parquet as a file source."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -54,17 +55,22 @@ class Parquet:
     def fragments(self) -> list[Fragment]:
         """Return one fragment a row group, by path and then in file order."""
         self._names  # noqa: B018 - a wrong name fails here, on the driver
-        found = []
-        for path, file in sorted(self._files.items()):
-            for group in file.split_by_row_group(self._expression):
-                info = group.row_groups[0]
-                found.append(
-                    Fragment(path=path, part=info.id, rows=info.num_rows, bytes=info.total_byte_size)
-                )
+        schema, found = self._dataset.schema, []
+        with self._translated():
+            for path, file in sorted(self._files.items()):
+                for group in file.split_by_row_group(self._expression, schema=schema):
+                    info = group.row_groups[0]
+                    found.append(
+                        Fragment(path=path, part=info.id, rows=info.num_rows, bytes=info.total_byte_size)
+                    )
         return found
 
     def read(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
         """Yield rows of one row group."""
+        with self._translated():
+            yield from self._rows(fragment, start, stop)
+
+    def _rows(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
         group = self._files[fragment.path].subset(row_group_ids=[fragment.part])
         rows = group.row_groups[0].num_rows
         size = max(1, fragment.bytes // max(1, rows))
@@ -95,12 +101,19 @@ class Parquet:
             filesystem = PyFileSystem(FSSpecHandler(place.fs))
         else:
             path = path.removeprefix("file://").removeprefix("file:")
-        try:
+        with self._translated():
             return pads.dataset(path, format="parquet", partitioning="hive", filesystem=filesystem)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise
         except (OSError, pa.ArrowInvalid) as error:
             raise StorageError(
-                f"Parquet files are needed. Received: path={self.path!r}, {error}.",
-                fix="Check the path, and that the executors may read it.",
+                f"Parquet files that can be read are needed. Received: path={self.path!r}, {error}.",
+                fix="Check the path, the files, and that the executors may read them.",
             ) from error
 
     @cached_property

@@ -94,7 +94,7 @@ def make_stream_dataset(
         len(stream.facts), batch_size=options.batch_size, global_batch_size=options.global_batch_size
     )
     parts = make_parts(columns)
-    windows = _Windows(stream, parts, columns, sizes, progress or Progress())
+    windows = StreamWindows(stream, parts, columns, sizes, progress or Progress())
     return StreamFeeding(dataset=make_batches(windows, parts, arrange, Taken(0), None))
 
 
@@ -116,7 +116,7 @@ def cut_batches(batches: Iterable[Any], size: int) -> Iterator[Any]:
         yield pa.concat_batches(held)
 
 
-class _Windows:
+class StreamWindows:
     """Yields windows of some steps; see `Epochs.windows`."""
 
     def __init__(
