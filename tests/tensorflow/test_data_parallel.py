@@ -1,7 +1,6 @@
 """Two and three ranks give the numbers of one process, to the bit on all ranks."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,10 +86,84 @@ def test_the_comparison_fails_when_the_reduction_is_off(crew: Crew, case: str) -
     ("case", "transport"),
     [*((case, kind) for case in LOCAL for kind in ("ring2", "collectives")), ("three_batchnorm", "ring3")],
 )
-def test_ranks_end_equal_where_batches_have_their_own_statistics(crew: Crew, case: str, transport: str) -> None:
+def test_ranks_end_equal_where_batches_have_their_own_statistics(
+    crew: Crew, case: str, transport: str
+) -> None:
     ranks = train(crew, case, transport)
     assert len({str(rank["bits"]) for rank in ranks}) == 1
     for rank in ranks:
         assert not any(np.isnan(values).any() for name, values in rank.items() if name != "bits")
     if "seeds" in ranks[0]:
         assert (ranks[0]["seeds"] != ranks[1]["seeds"]).any()
+
+
+def scene(crew: Crew, name: str, transport: str) -> list[Any]:
+    folder = crew.folder / f"{name}-{transport}"
+    folder.mkdir(exist_ok=True)
+    return crew.ask(RANKS[transport], do="scene", name=name, transport=transport, folder=str(folder))
+
+
+BOTH = pytest.mark.parametrize("transport", ["ring2", "collectives"])
+
+
+@BOTH
+def test_saved_exported_and_cloned_models_are_plain_keras(crew: Crew, transport: str) -> None:
+    for rank, seen in enumerate(scene(crew, "saved_files_are_plain_keras", transport)):
+        assert seen == {"loaded": True, "iterations": 4, "hooked": [], "served": True, "predicted": rank + 1}
+
+
+@BOTH
+def test_all_ranks_stop_one_step_after_one_wanted_to(crew: Crew, transport: str) -> None:
+    first, second = scene(crew, "one_rank_stops_at_a_step", transport)
+    assert first == second
+    assert first[:2] == [7, 2]
+
+
+@BOTH
+def test_all_ranks_stop_at_the_epoch_in_which_one_wanted_to(crew: Crew, transport: str) -> None:
+    for name in ("one_rank_stops_at_an_epoch", "one_rank_stops_at_the_last_step_of_an_epoch"):
+        first, second = scene(crew, name, transport)
+        assert first == second
+        assert first[:2] == [4, 1]
+
+
+@BOTH
+def test_a_model_may_be_compiled_after_and_again(crew: Crew, transport: str) -> None:
+    first, second = scene(crew, "compiled_after_distribute", transport)
+    assert first == second
+
+
+@BOTH
+def test_the_chief_backs_up_and_all_ranks_resume(crew: Crew, transport: str) -> None:
+    first, second = scene(crew, "backup_is_restored_by_all", transport)
+    assert first["epochs"] == second["epochs"] == [2, 3]
+    assert first["iterations"] == second["iterations"] == 16
+    assert first["bits"] == second["bits"]
+    assert first["distance"] <= 1e-6
+    assert (first["has_files"], second["has_files"]) == (True, False)
+
+
+def test_only_the_chief_writes_checkpoints(crew: Crew) -> None:
+    train(crew, "validation", "ring2")
+    assert [path.name for path in (crew.folder / "validation-ring2").glob("*.keras")] == ["best-0.keras"]
+
+
+def test_models_that_cannot_be_exact_are_refused(crew: Crew) -> None:
+    for sums, weights, batchnorm, plain in scene(crew, "inexact_models_are_refused", "ring2"):
+        assert sums.startswith("ModelError: A loss must be the mean over rows")
+        assert "Received: reduction='sum'" in sums
+        assert "Received: reduction='mean_with_sample_weight'" in weights
+        assert "synchronized=True" in batchnorm
+        assert "Fix: Write synchronized=False" in batchnorm
+        assert plain == "accepted"
+
+
+def test_another_model_on_a_rank_is_refused_by_all(crew: Crew) -> None:
+    for text in scene(crew, "other_models_are_refused", "ring2"):
+        assert "another model on ranks=[1]" in text
+
+
+@BOTH
+def test_own_loops_and_single_batches_are_reduced_too(crew: Crew, transport: str) -> None:
+    first, second = scene(crew, "trained_by_hand", transport)
+    assert first == second

@@ -45,7 +45,7 @@ class Collectives:
         self.rank = rank
         self.ranks = ranks
         self.failure: PeerError | None = None  # TensorFlow's own errors say what happened
-        self._strategy = strategy  # keeps the watch over the peers' health alive
+        self.strategy = strategy  # keeps the watch over the peers' health alive
         self._timeout = receive_timeout
         with tf.device("CPU:0"):
             self._calls = tf.Variable(0, dtype=tf.int32, trainable=False)

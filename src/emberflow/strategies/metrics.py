@@ -35,13 +35,19 @@ def hook_metrics(replica: Replica) -> None:
 
 
 def reduce_logs(replica: Replica, step: Step, logs: Any) -> Any:
-    """Return the mean over ranks, weighted by rows, of what a custom training step returned."""
+    """Return what a custom training step returned as of all ranks.
+
+    Results of metrics come from their summed state, all else is a mean over ranks, weighted by rows.
+    """
     if step.logs_are_reduced or not isinstance(logs, dict) or not logs:
         return logs
-    values = {name: tf.cast(value, tf.float32) for name, value in logs.items()}
-    weighed = [tf.math.multiply_no_nan(value, step.rows) for value in values.values()]
-    total, *sums = replica.transport.sum([step.rows, *weighed])
-    return {name: tf.math.divide_no_nan(value, total) for name, value in zip(values, sums, strict=True)}
+    results = replica.model.get_metrics_result()
+    bare = {name: tf.cast(value, tf.float32) for name, value in logs.items() if name not in results}
+    if bare:
+        weighed = [tf.math.multiply_no_nan(value, step.rows) for value in bare.values()]
+        total, *sums = replica.transport.sum([step.rows, *weighed])
+        bare = {name: tf.math.divide_no_nan(each, total) for name, each in zip(bare, sums, strict=True)}
+    return {name: bare[name] if name in bare else results[name] for name in logs}
 
 
 def _result_of_all(replica: Replica, inner: Any) -> Any:
