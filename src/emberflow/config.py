@@ -7,6 +7,7 @@ from emberflow.errors import ConfigError
 
 Count = int | Literal["auto"]
 GpuSource = Literal["spark", "nvml"]
+TransportChoice = Literal["auto", "ring", "collectives"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,8 @@ class RunConfig:
         evaluator: Whether one more node evaluates beside the training.
         gpus: GPUs of each worker, its own; ps and evaluator get none.
         gpu_source: "spark" for GPUs that Spark schedules; "nvml" picks free ones where Spark manages none.
+        transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
+            TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
         tensorboard: Folder of event files to show with TensorBoard while the run goes on.
         tensorboard_host: The interface TensorBoard listens on.
         checkpoint_dir: Storage that all nodes share, for checkpoints; kept afterwards.
@@ -36,6 +39,7 @@ class RunConfig:
     evaluator: bool = False
     gpus: int = 0
     gpu_source: GpuSource = "spark"
+    transport: TransportChoice = "auto"
     tensorboard: str | None = None
     tensorboard_host: str = "127.0.0.1"
     checkpoint_dir: str | None = None
@@ -55,6 +59,11 @@ class RunConfig:
             raise ConfigError(
                 f'`gpu_source` must be "spark" or "nvml". Received: gpu_source={self.gpu_source!r}.',
                 fix='Leave it out; "nvml" is for clusters whose GPUs Spark does not manage.',
+            )
+        if self.transport not in ("auto", "ring", "collectives"):
+            raise ConfigError(
+                f'`transport` must be "auto", "ring" or "collectives". Received: transport={self.transport!r}.',
+                fix="Leave it out.",
             )
         if not is_number(self.start_timeout) or not 0 < self.start_timeout <= 1e9:  # neither nan nor inf
             raise ConfigError(

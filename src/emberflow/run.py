@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from emberflow.config import Count, GpuSource, RunConfig
+from emberflow.config import Count, GpuSource, RunConfig, TransportChoice
 from emberflow.result import Report, Result
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def run(
     evaluator: bool = False,
     gpus: int = 0,
     gpu_source: GpuSource = "spark",
+    transport: TransportChoice = "auto",
     tensorboard: str | None = None,
     tensorboard_host: str = "127.0.0.1",
     checkpoint_dir: str | None = None,
@@ -52,6 +53,8 @@ def run(
         evaluator: Start one more node that evaluates while the others train.
         gpus: GPUs of each worker, its own, given by Spark's scheduler.
         gpu_source: "nvml" lets nodes pick free GPUs where Spark manages none.
+        transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
+            TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
         tensorboard: Folder of event files to show with TensorBoard, beside the chief, while the run goes on.
         tensorboard_host: The interface that TensorBoard listens on.
         checkpoint_dir: Storage that all nodes share, for ``ctx.save_checkpoint``; kept afterwards.
@@ -88,6 +91,7 @@ def run(
         evaluator=evaluator,
         gpus=gpus,
         gpu_source=gpu_source,
+        transport=transport,
         tensorboard=tensorboard,
         tensorboard_host=tensorboard_host,
         checkpoint_dir=checkpoint_dir,
@@ -151,8 +155,15 @@ def _plan(config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]") -
         python=sys.version_info[:2],
         gpus=config.gpus,
         gpu_source=config.gpu_source,
+        transport=_transport(config),
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
     )
+
+
+def _transport(config: RunConfig) -> Literal["ring", "collectives"]:
+    if config.transport == "auto":
+        return "collectives" if config.gpus else "ring"
+    return config.transport
 
 
 def _values(rows: list[Any]) -> dict[int, Any]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
+from emberflow._node.exporting import export_model
+from emberflow._node.parallel import Parallel
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
 from emberflow.errors import ConfigError
 
@@ -46,6 +48,7 @@ class Context:
     work_dir: Path
     checkpoint_dir: str | None
     _checkpoints: Checkpoints | None = field(repr=False)
+    _parallel: Parallel = field(repr=False)
     _over: threading.Event = field(repr=False)
     _send: Callable[[dict[str, Any]], None] = field(repr=False)
     _started: float = field(default_factory=time.monotonic, repr=False)
@@ -125,7 +128,37 @@ class Context:
             return self._coordinate() if self.is_chief else self.serve()
         if self.workers == 1:
             return tf.distribute.get_strategy()
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return self._parallel.mirrored_strategy()
+
+    def distribute(self, model: Any, *, seed: int | None = None) -> Any:
+        """Train a Keras 3 model on all workers at once: its ``fit`` then gives what one process would give.
+
+        Call it on every worker with the same model, compiled or not, and then `fit`, `evaluate` and `predict` as
+        ever: gradients, losses and metrics are those of all workers' rows together. Batches are per worker and
+        may be uneven or empty. `predict` stays local.
+
+        Args:
+            model: A Keras model; it is changed in place and returned.
+            seed: Seeds Dropout and the like, differently on each worker.
+
+        Raises:
+            ModelError: The model cannot be trained exactly on many workers; the message says what to change.
+        """
+        from emberflow.strategies.data_parallel import distribute
+
+        return distribute(model, self._parallel.transport(), seed=seed)
+
+    def export(self, model: Any, path: str) -> str | None:
+        """Write a SavedModel for serving, whole or not at all; only the chief's call does.
+
+        Args:
+            model: A Keras model, or anything that ``tf.saved_model.save`` takes.
+            path: A local path or any URL that fsspec knows, such as ``hdfs:///models/mnist/1``.
+
+        Returns:
+            The path, or None on other nodes.
+        """
+        return export_model(model, path, self.work_dir) if self.is_chief else None
 
     def serve(self) -> NoReturn:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""

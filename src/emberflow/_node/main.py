@@ -6,14 +6,11 @@ Started by the keeper as ``python -m emberflow._node.main FD``; FD is the contro
 import json
 import os
 import pickle
-import queue
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,68 +18,16 @@ import cloudpickle
 
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context, ServedError
-from emberflow._node.frames import Channel, Message
+from emberflow._node.frames import Message
+from emberflow._node.mailbox import Mailbox
+from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
+from emberflow._node.parallel import Parallel
 from emberflow._node.ports import held_port
 from emberflow._node.tensorboard import start_tensorboard
-from emberflow._plan.plan import RunPlan
-from emberflow._plan.roles import Node
 from emberflow._plan.tf_config import tf_config_of
 
 PACKAGE = str(Path(__file__).parent.parent)
-VALUE_FILE = "value.pickle"
-JOB_FILE = "job.pickle"
 TEXT_LIMIT = 20_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeOrder:
-    """What the task tells a node before anything else."""
-
-    me: Node
-    plan: RunPlan
-    host: str
-    folder: str
-    devices: tuple[str, ...]
-    fn: bytes
-
-
-class Mailbox:
-    """The node's end of the wire to its task: anybody may send, one thread receives."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._channel = Channel(sock)
-        self._sending = threading.Lock()
-        self._replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.over = threading.Event()
-
-    def first(self) -> Message:
-        """Return the order, before anything else is heard."""
-        return self._channel.receive()
-
-    def listen(self) -> None:
-        """Start the receiving thread."""
-        threading.Thread(target=self._listen, name="emberflow-mailbox", daemon=True).start()
-
-    def send(self, message: Message) -> None:
-        """Send one message, whole; threads take turns."""
-        with self._sending:
-            self._channel.send(message)
-
-    def ask(self, message: Message) -> Message:
-        """Send a message and wait for its answer."""
-        self.send(message)
-        return self._replies.get()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                message = self._channel.receive()
-            except (EOFError, OSError):
-                os._exit(1)  # the task is gone, and the keeper is about to end us
-            if "leave" in message:
-                self.over.set()
-            else:
-                self._replies.put(message)
 
 
 def main() -> None:
@@ -109,9 +54,9 @@ def _work(order: NodeOrder, mailbox: Mailbox) -> Message:
     try:
         fn = pickle.loads(order.fn)
         held, port = held_port()
-        answer = mailbox.ask({"ready": {"tf": f"{order.host}:{port}"}})
-        addresses = [endpoints["tf"] for endpoints in answer["cluster"]]
-        context = _context(order, addresses, mailbox)
+        parallel = Parallel(order)
+        answer = mailbox.ask({"ready": {"tf": f"{order.host}:{port}"} | parallel.endpoint})
+        context = _context(order, answer["cluster"], parallel, mailbox)
         started = time.monotonic()
         value = _call(fn, context)
         held.close()
@@ -142,11 +87,14 @@ def _call(fn: Callable[[Context], Any], context: Context) -> Any:
     return value
 
 
-def _context(order: NodeOrder, addresses: list[str], mailbox: Mailbox) -> Context:
+def _context(
+    order: NodeOrder, endpoints: list[dict[str, str]], parallel: Parallel, mailbox: Mailbox
+) -> Context:
     me, plan = order.me, order.plan
-    config = tf_config_of(me, plan.nodes, addresses)
+    config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
     if len(plan.nodes) > 1:
         os.environ["TF_CONFIG"] = json.dumps(config)
+    parallel.meet(endpoints, config)
     work_dir = Path(order.folder) / "work"
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
@@ -168,6 +116,7 @@ def _context(order: NodeOrder, addresses: list[str], mailbox: Mailbox) -> Contex
         )
         if plan.checkpoints
         else None,
+        _parallel=parallel,
         _send=mailbox.send,
         _over=mailbox.over,
     )

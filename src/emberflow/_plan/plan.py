@@ -44,6 +44,7 @@ class RunPlan:
         python: The driver's Python as (major, minor); executors must agree.
         gpus: GPUs of each worker.
         gpu_source: Who says which: Spark's scheduler, or NVML.
+        transport: How ranks that train exchange gradients: a keyed socket ring, or TensorFlow's collectives.
         tensorboard: Folder and interface for TensorBoard beside the chief.
         checkpoints: Where checkpoints go, if anywhere.
     """
@@ -58,6 +59,7 @@ class RunPlan:
     python: tuple[int, int]
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"
+    transport: Literal["ring", "collectives"] = "ring"
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
 

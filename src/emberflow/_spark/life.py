@@ -12,11 +12,9 @@ import cloudpickle
 from emberflow._node.child import Child, running_child
 from emberflow._node.frames import Message
 from emberflow._node.gpus import GpuMonitor
-from emberflow._node.main import JOB_FILE, VALUE_FILE, NodeOrder
+from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.outcome import Outcome, describe_exit
 from emberflow._node.watch import Watch
-from emberflow._plan.plan import RunPlan
-from emberflow._plan.roles import Node
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 
 if TYPE_CHECKING:
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 
 LEAVE_TIMEOUT = 10.0
 EVALUATOR_TIMEOUT = 60.0  # for a last evaluation after training is done
+JOINED_TIMEOUT = 2.0  # for a parameter server that may sit in TensorFlow's own join, which never ends
 
 
 class QuitError(Exception):
@@ -35,22 +34,19 @@ class QuitError(Exception):
 class Life:
     """A node from its start to the end of its last descendant."""
 
-    def __init__(self, *, plan: RunPlan, me: Node, host: str, folder: Path, devices: tuple[str, ...]) -> None:
-        self._plan = plan
-        self._me = me
-        self._host = host
-        self._folder = folder
-        self._devices = devices
+    def __init__(self, order: NodeOrder) -> None:
+        self._order = order
+        self._plan = order.plan
+        self._me = order.me
+        self._folder = Path(order.folder)
+        self._endpoints: dict[str, str] = {}
         self._ending: Message = {}
-        self._gpus: list[dict[str, Any]] = []
+        self._is_serving = False
+        self._monitor: GpuMonitor | None = None
         self.value = b""
 
     def live(
-        self,
-        fn: bytes,
-        environment: dict[str, str],
-        driver: "socket.socket | None",
-        context: "BarrierTaskContext",
+        self, environment: dict[str, str], driver: "socket.socket | None", context: "BarrierTaskContext"
     ) -> Outcome:
         """Start the node, bring it together with the others, wait for its end; nothing is left then."""
         held = () if driver is None else (driver.fileno(),)
@@ -62,7 +58,7 @@ class Life:
             gathering: Gathering = (
                 DriverGathering(watch) if self._plan.meeting == "driver" else BarrierGathering(watch, context)
             )
-            watch.tell_node(self._order(fn))
+            watch.tell_node(self._give_order())
             outcome = self._start(watch) or self._meet(watch, gathering) or self._work(watch, gathering)
             watch.tell_driver({"outcome": outcome.to_json()})
             return outcome
@@ -73,10 +69,10 @@ class Life:
             rank=self._me.rank,
             role=self._me.role,
             index=self._me.index,
-            host=self._host,
+            host=self._order.host,
             ending=ending,  # type: ignore[arg-type]
-            devices=self._devices,
-            gpus=tuple(self._gpus),
+            devices=self._order.devices,
+            gpus=tuple(self._monitor.seen()) if self._monitor else (),
             log_tail=watch.tail() if watch else "",
             metrics=tuple(watch.metrics) if watch else (),
             **known,  # type: ignore[arg-type]
@@ -116,13 +112,16 @@ class Life:
             if event.get("gathered") == "done":
                 watch.tell_node({"leave": True})
                 return self._leave(watch)
+            if "tensorboard" in event:
+                watch.tell_driver(event)
+                continue
             if event.get("ended") == "returned":
                 self._returned(event)
-            elif "tensorboard" in event:
-                watch.tell_driver(event)
-            elif "serving" not in event:
+            elif "serving" in event:
+                self._is_serving = True
+            else:
                 return self._ended_badly(watch, event)
-            if self._me.trains and "tensorboard" not in event:
+            if self._me.trains:
                 gathering.start("done", None)
 
     def _returned(self, event: Message) -> None:
@@ -131,16 +130,22 @@ class Life:
 
     def _leave(self, watch: Watch) -> Outcome:
         """Let the process end by itself, so that its exit handlers run; the keeper ends it if it does not."""
-        waits_for_it = self._me.role == "evaluator" and not self._ending
-        timeout = EVALUATOR_TIMEOUT if waits_for_it else LEAVE_TIMEOUT
+        timeout = self._patience()
         while (event := _next(watch, timeout)) and not _is_end(event):
-            if event.get("ended") == "returned":
+            if "tensorboard" in event:
+                watch.tell_driver(event)
+            elif event.get("ended") == "returned":
                 self._returned(event)
                 timeout = LEAVE_TIMEOUT
             elif "ended" in event:
                 return self._ended_badly(watch, event)
         watch.drain_log(1.0)
         return self.outcome("returned", watch, **_known(self._ending))
+
+    def _patience(self) -> float:
+        if self._ending or self._is_serving:
+            return LEAVE_TIMEOUT
+        return EVALUATOR_TIMEOUT if self._me.role == "evaluator" else JOINED_TIMEOUT
 
     def _ended_badly(self, watch: Watch, event: Message) -> Outcome:
         """Your function raised, or the process ended before it returned."""
@@ -151,25 +156,17 @@ class Life:
         problem, fix = describe_exit(event.get("exit"))
         return self.outcome("lost", watch, problem=problem, fix=fix)
 
-    def _order(self, fn: bytes) -> Message:
-        order = NodeOrder(
-            me=self._me,
-            plan=self._plan,
-            host=self._host,
-            folder=str(self._folder),
-            devices=self._devices,
-            fn=fn,
-        )
-        (self._folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
+    def _give_order(self) -> Message:
+        (self._folder / JOB_FILE).write_bytes(cloudpickle.dumps(self._order))
         return {"folder": str(self._folder), "sys_path": sys.path}
 
     @contextmanager
     def _monitored(self) -> Iterator[None]:
-        monitor = GpuMonitor(self._devices)
+        self._monitor = GpuMonitor(self._order.devices)
         try:
             yield
         finally:
-            self._gpus = monitor.stop()
+            self._monitor.stop()
 
 
 @contextmanager

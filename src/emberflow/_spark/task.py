@@ -1,5 +1,7 @@
 """What runs inside each Spark task: find out who we are, run one node, hand back what came of it."""
 
+import dataclasses
+import hmac
 import importlib.util
 import os
 import resource
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 from emberflow import storage
 from emberflow._node.frames import send
 from emberflow._node.gpus import claimed_by_nvml, gpu_environment, visible_devices
+from emberflow._node.order import NodeOrder
 from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
@@ -81,28 +84,37 @@ def _run_node(
     with ExitStack() as held:
         folder = _make_folder(plan, me)
         held.callback(shutil.rmtree, folder, ignore_errors=True)
-        life = Life(plan=plan, me=me, host=host, folder=folder, devices=())
+        order = NodeOrder(
+            me=me,
+            plan=plan,
+            host=host,
+            folder=str(folder),
+            devices=(),
+            key=hmac.digest(spec.key, b"ranks", "sha256"),
+            fn=spec.fn,
+        )
         try:
             check_here(plan)
-            devices = _devices_of(plan, me, context, held)
+            order = dataclasses.replace(order, devices=_devices_of(plan, me, context, held))
         except EmberflowError as error:
-            outcome = life.outcome("refused", problem=error.problem, fix=error.fix)
+            outcome = Life(order).outcome("refused", problem=error.problem, fix=error.fix)
             if driver is not None:
                 send(driver, {"outcome": outcome.to_json()})
             return outcome, b""
-        life = Life(plan=plan, me=me, host=host, folder=folder, devices=devices)
-        environment = _environment(plan) | gpu_environment(devices)
-        return life.live(spec.fn, environment, driver, context), life.value
+        life = Life(order)
+        environment = _environment(plan) | gpu_environment(order.devices)
+        return life.live(environment, driver, context), life.value
 
 
 def _devices_of(plan: RunPlan, me: Node, context: "BarrierTaskContext", held: ExitStack) -> tuple[str, ...]:
     """Return the GPUs of this node alone; none for ps and evaluator."""
     if not plan.gpus or not me.trains:
         return ()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if plan.gpu_source == "nvml":
-        return held.enter_context(claimed_by_nvml(plan.gpus))
+        return held.enter_context(claimed_by_nvml(plan.gpus, seen))
     addresses: Sequence[str] = context.resources()["gpu"].addresses
-    return visible_devices(addresses[: plan.gpus], os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return visible_devices(addresses[: plan.gpus], seen)
 
 
 def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":

@@ -1,0 +1,75 @@
+"""The transport between the ranks that train, connected when the first model asks for it."""
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+from emberflow._node.order import NodeOrder
+from emberflow._plan.tf_config import TFConfig
+
+if TYPE_CHECKING:
+    from emberflow.strategies.transport import Transport
+
+
+class Parallel:
+    """This rank's place among those that train.
+
+    The door is opened before the nodes meet, so that its address can be told to the others; TensorFlow's
+    collectives are started before your function, since TensorFlow wants them before any other operation.
+    """
+
+    def __init__(self, order: NodeOrder) -> None:
+        self._order = order
+        self._ranks = sum(node.trains for node in order.plan.nodes)
+        self._takes_part = order.me.trains and self._ranks > 1
+        self._door = _open_door(order.host) if self._takes_part and order.plan.transport == "ring" else None
+        self._transport: Any = None
+        self._addresses: list[str] = []
+
+    @property
+    def endpoint(self) -> dict[str, str]:
+        """What the other ranks must know of us."""
+        if self._door is None:
+            return {}
+        return {"ring": f"{self._order.host}:{self._door.getsockname()[1]}"}
+
+    def meet(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:
+        """Hear of the others."""
+        self._addresses = [each["ring"] for each in endpoints if "ring" in each]
+        if self._takes_part and self._order.plan.transport == "collectives":
+            from emberflow.strategies.collectives import start_collectives
+
+            self._transport = start_collectives(json.dumps(tf_config))
+
+    def mirrored_strategy(self) -> Any:
+        """Return TensorFlow's strategy: the one that the collectives were started with, if they were."""
+        import tensorflow as tf
+
+        if self._transport is not None and self._order.plan.transport == "collectives":
+            return self._transport.strategy
+        return tf.distribute.MultiWorkerMirroredStrategy()
+
+    def transport(self) -> "Transport":
+        """Return the connection to the other ranks; all of them must ask for it."""
+        from emberflow.strategies.ring import Listener, Ring
+
+        if self._transport is None:
+            if self._door is None:
+                self._transport = Ring(0, 1, None)
+            else:
+                address = self.endpoint["ring"]
+                self._transport = Ring.connect(
+                    Listener(address=address, sock=self._door),
+                    rank=self._order.me.rank,
+                    addresses=self._addresses,
+                    key=self._order.key,
+                )
+        return self._transport  # type: ignore[no-any-return]
+
+
+def _open_door(host: str) -> socket.socket:
+    """Listen on the host's own interface, or on all where that is not ours (behind address translation)."""
+    try:
+        return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError:
+        return socket.create_server(("", 0))
