@@ -55,6 +55,10 @@ class RunConfig:
         check_count("ps", self.ps, least=0, auto="to read NUM_TF_PS from Spark's executor environment")
         check_count("gpus", self.gpus, least=0)
         check_count("max_restarts", self.max_restarts, least=0)
+        check_flag("evaluator", self.evaluator)
+        check_flag("restart_on_error", self.restart_on_error)
+        for name in ("tensorboard", "checkpoint_dir"):
+            check_path(name, getattr(self, name))
         if self.gpu_source not in ("spark", "nvml"):
             raise ConfigError(
                 f'`gpu_source` must be "spark" or "nvml". Received: gpu_source={self.gpu_source!r}.',
@@ -84,6 +88,23 @@ def check_count(name: str, value: object, *, least: int = 1, auto: str = "") -> 
     raise ConfigError(
         f"`{name}` must be a whole number, {least} or more{or_auto}. Received: {name}={value!r}.", fix=fix
     )
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse anything but True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(
+            f"`{name}` must be True or False. Received: {name}={value!r}.", fix=f"Pass {name}=True."
+        )
+
+
+def check_path(name: str, value: object) -> None:
+    """Refuse anything but the text of a path or URL, or None."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(
+            f"`{name}` must be a path or URL as text. Received: {name}={value!r}.",
+            fix=f'Pass {name}="/shared/folder" or a URL; a pathlib.Path as str(path).',
+        )
 
 
 def is_number(value: object) -> bool:

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not at all, each attempt its own, and late ones of older attempts do no harm."""
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from emberflow._node.checkpoints import (
     plan_checkpoints,
 )
 from emberflow._plan.plan import CheckpointPlan
-from emberflow.errors import ConfigError, StorageError
+from emberflow._spark.task import check_here
+from emberflow.errors import ConfigError, EmberflowError, StorageError
+from tests.unit.nodes import plan_of
 
 numbers = itertools.count()
 
@@ -243,3 +246,14 @@ def test_an_empty_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_folder_the_error_says_what_to_pass() -> None:
     assert "checkpoint_dir=" in absent_checkpoints().fix
+
+
+def test_a_node_that_does_not_see_the_drivers_folder_is_refused(tmp_path: Path) -> None:
+    checkpoints = plan_checkpoints(str(tmp_path / "shared"), "run")
+    plan = dataclasses.replace(plan_of(2), checkpoints=checkpoints)
+    check_here(plan)
+    (tmp_path / "shared").rename(tmp_path / "elsewhere")  # as on a host without the mount
+    with pytest.raises(EmberflowError, match="does not see the checkpoint folder") as caught:
+        check_here(plan)
+    assert checkpoints.folder in str(caught.value)
+    assert "hdfs://" in caught.value.fix
