@@ -13,6 +13,7 @@ Compression = Literal["none", "gzip", "zlib"]
 ParseMode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 Locality = Literal["distributed", "local"]
 
+SPLIT_BYTES = 128 << 20
 SUFFIXES: dict[Compression, str] = {"none": "", "gzip": ".gz", "zlib": ".deflate"}
 
 _CODECS: dict[str, Compression] = {
@@ -50,7 +51,7 @@ class Options:
     glob_filter: str = ""
     recursive: bool = False
     ignore_corrupt_files: bool = False
-    split_bytes: int = 128 << 20
+    split_bytes: int = SPLIT_BYTES
     batch_bytes: int = CHUNK_BYTES
     doubles: Doubles = "float"
     level: int = -1
@@ -93,7 +94,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
         glob_filter=given.text("pathGlobFilter", ""),
         recursive=given.flag("recursiveFileLookup", False),
         ignore_corrupt_files=given.flag("ignoreCorruptFiles", False),
-        split_bytes=given.number("splitBytes", 128 << 20, least=0),
+        split_bytes=given.number("splitBytes", SPLIT_BYTES, least=0),
         batch_bytes=given.number("batchBytes", CHUNK_BYTES, least=64),
         doubles=given.choice("doubles", get_args(Doubles), "float"),
         level=given.number("compressionLevel", -1, least=-1),

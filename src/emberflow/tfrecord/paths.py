@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.files import compression_of
-from emberflow.tfrecord.options import Options
+from emberflow.tfrecord.options import SPLIT_BYTES, Options
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _LEAST_SPLIT = 4 << 20
@@ -161,15 +161,14 @@ def split_files(files: Iterable[InputFile], options: Options) -> list[list[Part]
     """Divide files into tasks: large ones are split, small ones share a task."""
     files = list(files)
     total = sum(file.size for file in files)
-    share = min(options.split_bytes or total, max(_LEAST_SPLIT, total // _TASKS)) or 1
-    if options.split_bytes and options.split_bytes < _LEAST_SPLIT:
-        share = options.split_bytes  # asked for
+    most = options.split_bytes or SPLIT_BYTES
+    share = min(most, max(_LEAST_SPLIT, total // _TASKS))
     parts = [part for file in files for part in _parts(file, share, options)]
     tasks: list[list[Part]] = []
-    filled = share
+    filled = 0
     for part in parts:
         size = (part.stop if part.stop is not None else part.file.size) - part.start
-        if filled + size > share:
+        if not tasks or filled + size > share:
             tasks.append([])
             filled = 0
         tasks[-1].append(part)
