@@ -1,0 +1,56 @@
+"""`emberflow local-cluster`: a Spark on this machine until Ctrl-C."""
+
+import shlex
+import signal
+import sys
+import threading
+from types import FrameType
+
+from rich.console import Console
+
+from emberflow._java import find_java_home
+from emberflow.errors import EmberflowError
+from emberflow.local_cluster import LOOPBACK, LocalCluster, local_cluster
+
+
+def run_cluster(*, workers: int, cores: int, gpus: int, memory: str) -> int:
+    """Start it, say how to use it, wait for Ctrl-C; return the exit code."""
+    console = Console(highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` end it as cleanly as Ctrl-C
+    try:
+        with local_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory) as cluster:
+            _introduce(console, cluster)
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        console.print("\nStopped; nothing is left running.")
+    except EmberflowError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[red]{type(error).__name__}[/red]: {error}"
+        )
+        return 1
+    return 0
+
+
+def _introduce(console: Console, cluster: LocalCluster) -> None:
+    gpus = f", {cluster.gpus} pretended GPU each" if cluster.gpus else ""
+    console.print(
+        f"[bold green]Spark is up:[/bold green] {cluster.workers} Workers with {cluster.cores} "
+        f"slot{'s' if cluster.cores > 1 else ''} and {cluster.memory} each{gpus}\n"
+    )
+    console.print(f"  [bold]{cluster.url}[/bold]\n")
+    console.print("Use it from another terminal (copy and paste):\n")
+    console.print(f"  {_exports()}", markup=False)
+    console.print(f"  {sys.executable} my_program.py", markup=False)
+    console.print("\nwith this in my_program.py:\n")
+    console.print(f'  spark = SparkSession.builder.master("{cluster.url}").getOrCreate()', markup=False)
+    console.print(f"\nLogs: {cluster.log_dir}", markup=False)
+    console.print("Ctrl-C stops it.")
+
+
+def _exports() -> str:
+    settings = {"JAVA_HOME": find_java_home(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK}
+    return "export " + " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    raise KeyboardInterrupt

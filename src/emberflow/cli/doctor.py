@@ -1,0 +1,155 @@
+"""`emberflow doctor`: what is wrong with this machine or cluster, one line each, with a remedy."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from emberflow._java import find_java_home
+from emberflow.cli import checks
+from emberflow.cli.checks import Finding
+from emberflow.errors import ClusterError
+
+MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "cyan")}
+
+
+def run_doctor(master: str | None, timeout: float) -> int:
+    """Print a line for each finding as it comes; return the exit code."""
+    console = Console(highlight=False, soft_wrap=True)
+    counts = dict.fromkeys(MARKS, 0)
+    for finding in _findings(master, timeout):
+        counts[finding.state] += 1
+        _show(console, finding)
+    if counts["failure"]:
+        console.print(f"\n[red]{counts['failure']} to repair[/red] before anything can run.")
+        return 1
+    console.print("\n[green]Nothing stands in the way.[/green]")
+    return 0
+
+
+def _findings(master: str | None, timeout: float) -> Iterator[Finding]:
+    yield checks.check_python()
+    java = checks.check_java()
+    yield java
+    yield from checks.check_packages()
+    yield checks.check_ports()
+    yield checks.check_host_name()
+    if master is None or master.startswith("local"):
+        yield checks.check_executor_python()
+    if master is None:
+        yield Finding("Executors", "unknown", "not asked", "emberflow doctor --master spark://HOST:PORT")
+    elif java.state == "failure" and not master.startswith("sc://"):
+        yield Finding("Executors", "unknown", "not asked: there is no Java", "see above")
+    else:
+        yield from ask_executors(master, timeout)
+
+
+def _show(console: Console, finding: Finding) -> None:
+    mark, colour = MARKS[finding.state]
+    console.print(
+        Text(f" {mark} ", style=colour) + Text(f"{finding.what:<18}", style="bold") + Text(finding.text)
+    )
+    if finding.remedy:
+        console.print(Text(f"{'':21}→ {finding.remedy}", style=colour))
+
+
+def ask_executors(master: str, timeout: float) -> list[Finding]:
+    """Start a session on the cluster in a process of its own, and judge what its executors say."""
+    command = [sys.executable, "-m", "emberflow.cli.executors", master]
+    env = dict(os.environ)
+    with suppress(ClusterError):  # Spark Connect needs none
+        env["JAVA_HOME"] = str(find_java_home())
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, start_new_session=True)
+        try:
+            said, _ = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return [_silence(master, timeout)]
+        finally:
+            _end(child)
+        if child.returncode != 0:
+            log.seek(0)
+            return [_no_session(master, log.read().decode(errors="replace"))]
+    return judge_executors(json.loads(said.decode().strip().splitlines()[-1]))
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the session's Python and its JVM, which share a process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+
+
+def _silence(master: str, timeout: float) -> Finding:
+    return Finding(
+        "Executors",
+        "failure",
+        f"none answered within {timeout:.0f} s: {master} has no free slot, or cannot reach this machine",
+        "look at the cluster's web page for free cores; set spark.driver.host to an address that executors can reach",
+    )
+
+
+def _no_session(master: str, log: str) -> Finding:
+    lines = [line for line in log.strip().splitlines() if line.strip()]
+    last = next(
+        (line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1:] or [""]
+    )
+    text = last if isinstance(last, str) else last[0]
+    return Finding(
+        "Executors", "failure", f"no session on {master}: {text.strip()}", "check the master's address"
+    )
+
+
+def judge_executors(found: dict[str, Any]) -> list[Finding]:
+    """Judge slots, Python and packages by what the executors said."""
+    answers = found["answers"]
+    hosts = sorted({answer["host"] for answer in answers})
+    where = ", ".join(hosts[:4]) + (", ..." if len(hosts) > 4 else "")
+    findings = [_judge_slots(found["slots"], where), _judge_pythons(answers)]
+    return findings + [_judge_package(name, answers) for name in ("emberflow", "tensorflow", "keras")]
+
+
+def _judge_slots(slots: int | None, where: str) -> Finding:
+    if slots is None:
+        return Finding("Executor slots", "unknown", f"Spark Connect does not say; tasks ran on {where}")
+    return Finding("Executor slots", "ok", f"{slots} on {where}: up to {slots} nodes can train together")
+
+
+def _judge_pythons(answers: list[dict[str, Any]]) -> Finding:
+    what = "Executors' Python"
+    mine = list(sys.version_info[:2])
+    for answer in answers:
+        if answer["python"] != mine:
+            theirs = ".".join(map(str, answer["python"]))
+            text = f"{theirs} on {answer['host']} ({answer['program']}), but {mine[0]}.{mine[1]} here"
+            return Finding(
+                what,
+                "failure",
+                text,
+                f"export PYSPARK_PYTHON=/path/to/python{mine[0]}.{mine[1]} of the executors",
+            )
+    programs = sorted({answer["program"] for answer in answers})
+    return Finding(what, "ok", f"{mine[0]}.{mine[1]} everywhere ({', '.join(programs)})")
+
+
+def _judge_package(name: str, answers: list[dict[str, Any]]) -> Finding:
+    what = f"Executors' {name}"
+    for answer in answers:
+        if f"{name}_error" in answer:
+            text = f"cannot be imported on {answer['host']}: {answer[f'{name}_error']}"
+            return Finding(what, "failure", text, f"{answer['program']} -m pip install {name}")
+    theirs = sorted({answer[name] for answer in answers})
+    mine = checks.installed_version(name)
+    if theirs != [mine]:
+        return Finding(
+            what, "warning", f"{', '.join(theirs)}, but {mine} here", f"install {name}=={mine} everywhere"
+        )
+    return Finding(what, "ok", f"{mine}, as here")

@@ -1,0 +1,61 @@
+"""What the executors of a Spark answer. A program of its own: ``python -m emberflow.cli.executors MASTER``.
+
+Its last line of output is JSON; whoever starts it can end it when no executor answers.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+TASKS_AT_MOST = 64
+
+
+def ask(master: str) -> dict[str, Any]:
+    """Start a session on `master`; return its slots and what one task on each says of itself."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("emberflow doctor")
+    if master.startswith("sc://"):
+        spark, slots = builder.remote(master).getOrCreate(), None
+    else:
+        spark = builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
+        slots = spark.sparkContext.defaultParallelism
+    try:
+        tasks = min(slots or 2, TASKS_AT_MOST)
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string").collect()
+        if slots is not None:
+            from emberflow._spark.slots import count_slots
+
+            slots = count_slots(spark)  # now that executors have answered
+    finally:
+        spark.stop()
+    return {"slots": slots, "answers": [json.loads(row["answer"]) for row in rows]}
+
+
+def _answer(batches: Iterator[Any]) -> Iterator[Any]:
+    """Say, on an executor, what Python this is and whether TensorFlow is there."""
+    import importlib
+    import json
+    import socket
+    import sys
+
+    import pyarrow as pa
+
+    for _ in batches:
+        pass
+    answer = {"host": socket.gethostname(), "python": list(sys.version_info[:2]), "program": sys.executable}
+    for name in ("tensorflow", "keras", "emberflow"):
+        try:
+            answer[name] = str(importlib.import_module(name).__version__)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the doctor tells it
+            answer[f"{name}_error"] = f"{type(error).__name__}: {error}"
+    yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
+
+
+if __name__ == "__main__":
+    found = ask(sys.argv[1])
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
+    sys.stdout.flush()
+    os._exit(0)  # all is said; a JVM that is slow to end is not waited for

@@ -1,0 +1,111 @@
+"""The commands and their options. What they do is in the other files, imported when asked for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="emberflow",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False,
+    help="TensorFlow and Keras on Apache Spark.",
+    epilog="Start with [bold]emberflow demo[/bold]. If something does not work: [bold]emberflow doctor[/bold].",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from emberflow import __version__
+
+        typer.echo(f"emberflow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop."),
+    ] = False,
+) -> None:
+    """Hold the options that stand before any command."""
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for the picture; it is made if need be.")] = Path(
+        "demo-output"
+    ),
+    workers: Annotated[int, typer.Option(min=1, max=8, help="How many nodes train together.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the 1,347 training digits.")] = 12,
+) -> None:
+    """Train a small network on a Spark of your own and draw what it learned. Takes about a minute.
+
+    Starts a real Spark on this machine (a Master and one Worker process for each node, on loopback only), trains a
+    network to read handwritten digits on it, and stops it again. Nothing is downloaded.
+
+    For example:
+
+      emberflow demo
+
+      emberflow demo --workers 1 --epochs 4 --output /tmp/digits
+    """
+    from emberflow.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(output=output, workers=workers, epochs=epochs))
+
+
+@app.command()
+def doctor(
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Also ask the executors of this Spark: spark://..., local[2], yarn, k8s://... or sc://..."
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the executors.")] = 120.0,
+) -> None:
+    """Check this machine, and a cluster if you name one; say what to change.
+
+    One line for each thing checked. The exit code is 1 if something would fail.
+
+    For example:
+
+      emberflow doctor
+
+      emberflow doctor --master spark://my-master:7077
+
+      emberflow doctor --master "local-cluster[2,1,1024]"
+    """
+    from emberflow.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(master, timeout))
+
+
+@app.command("local-cluster")
+def local_cluster(
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes, one executor each.")] = 2,
+    cores: Annotated[int, typer.Option(min=1, help="Task slots of each Worker.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs that each Worker pretends to have.")] = 0,
+    memory: Annotated[str, typer.Option(help="Memory that each Worker may give, such as 1g or 512m.")] = "1g",
+) -> None:
+    """Run a real Spark on this machine until you press Ctrl-C.
+
+    A Master and Workers on loopback, on free ports. Leaves nothing behind.
+
+    For example:
+
+      emberflow local-cluster
+
+      emberflow local-cluster --workers 2 --cores 2 --gpus 1
+    """
+    from emberflow.cli.cluster import run_cluster
+
+    raise typer.Exit(run_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory))
+
+
+if __name__ == "__main__":
+    app(prog_name="emberflow")

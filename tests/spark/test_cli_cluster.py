@@ -1,0 +1,61 @@
+"""`emberflow local-cluster` and `emberflow doctor` as a person runs them."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+EMBERFLOW = [sys.executable, "-m", "emberflow.cli.main"]
+
+
+@contextmanager
+def running_cluster(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start the command; yield it and what it said until it was up."""
+    command = [*EMBERFLOW, "local-cluster", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Ctrl-C stops it" in line:
+                break
+        try:
+            yield process, said
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_local_cluster_says_its_url_and_stops_cleanly(stop: signal.Signals, nothing_left: None) -> None:
+    with running_cluster("--workers", "1", "--gpus", "2") as (process, said):
+        assert re.search(r'builder\.master\("spark://127\.0\.0\.1:\d+"\)', said)
+        assert f"PYSPARK_PYTHON={sys.executable}" in said
+        logs = Path(said.split("Logs: ")[1].split("\n")[0])
+        assert (logs / "Worker-0.log").exists()
+        process.send_signal(stop)
+        assert process.wait(20) == 0
+    assert not logs.exists()
+
+
+def test_doctor_asks_the_executors(nothing_left: None) -> None:
+    with running_cluster("--workers", "2") as (_, said):
+        found = re.search(r"spark://127\.0\.0\.1:\d+", said)
+        assert found is not None
+        command = [*EMBERFLOW, "doctor", "--master", found[0]]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 on " in done.stdout
+    assert "Executors' tensorflow" in done.stdout
+    assert "✗" not in done.stdout
+
+
+def test_doctor_says_when_a_master_is_not_there(nothing_left: None) -> None:
+    command = [*EMBERFLOW, "doctor", "--master", "spark://127.0.0.1:1", "--timeout", "15"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Executors" in done.stdout

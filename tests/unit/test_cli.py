@@ -1,0 +1,156 @@
+"""The command line: what it says, and how the doctor judges."""
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from emberflow import __version__
+from emberflow.cli import checks, doctor
+from emberflow.cli.main import app
+
+PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def said_to(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return PLAIN.sub("", done.output)
+
+
+def test_version() -> None:
+    assert said_to("--version") == f"emberflow {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "doctor", "local-cluster"])
+def test_every_command_teaches_by_example(command: str) -> None:
+    assert command in said_to("--help")
+    assert f"emberflow {command} --" in said_to(command, "--help")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from emberflow.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'pyspark', 'tensorflow', 'numpy', 'pyarrow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "state"),
+    [
+        ("pyspark", None, "failure"),
+        ("pyspark", "4.0.9", "failure"),
+        ("pyspark", "4.1.0", "ok"),
+        ("pyspark", "4.3.9", "ok"),
+        ("pyspark", "4.4.0.dev1", "warning"),
+        ("tensorflow", "3.0.0rc1", "warning"),
+        ("keras", "2.15.0", "failure"),
+        ("keras", "3.15.1", "ok"),
+    ],
+)
+def test_versions(name: str, version: str | None, state: str) -> None:
+    finding = checks.judge_version(name, version)
+    assert finding.state == state
+    assert bool(finding.remedy) == (state != "ok")
+
+
+def test_java_that_is_missing_is_a_failure_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("emberflow._java.find_spec", lambda _: None)
+    finding = checks.check_java()
+    assert finding.state == "failure"
+    assert "emberflow[java]" in finding.remedy
+
+
+def test_a_host_name_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise socket.gaierror(-2, f"{name} not known")
+
+    monkeypatch.setattr(socket, "gethostbyname", unknown)
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    assert checks.check_host_name().state == "failure"
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert checks.check_host_name().state == "ok"
+
+
+def fake_python(path: Path, answer: str) -> str:
+    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_executors_python_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert checks.check_executor_python().state == "ok"
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "absent"))
+    assert checks.check_executor_python().state == "failure"
+    old = '{"version": [3, 8], "prefix": "/usr", "missing": []}'
+    monkeypatch.setenv("PYSPARK_PYTHON", fake_python(tmp_path / "old", old))
+    finding = checks.check_executor_python()
+    assert finding.state == "failure"
+    assert "Python 3.8" in finding.text
+    assert finding.remedy == f"export PYSPARK_PYTHON={sys.executable}"
+    bare = f'{{"version": {list(sys.version_info[:2])}, "prefix": "/usr", "missing": ["tensorflow"]}}'
+    monkeypatch.setenv("PYSPARK_PYTHON", fake_python(tmp_path / "bare", bare))
+    assert "lacks tensorflow" in checks.check_executor_python().text
+
+
+def answer(**other: Any) -> dict[str, Any]:
+    said = {"host": "a", "python": list(sys.version_info[:2]), "program": sys.executable}
+    for name in ("emberflow", "tensorflow", "keras"):
+        said[name] = checks.installed_version(name)
+    return {key: value for key, value in (said | other).items() if value is not None}
+
+
+def states(answers: list[dict[str, Any]], slots: int | None = 2) -> dict[str, str]:
+    return {
+        finding.what: finding.state
+        for finding in doctor.judge_executors({"slots": slots, "answers": answers})
+    }
+
+
+def test_executors_that_agree_are_well() -> None:
+    assert set(states([answer(), answer(host="b")]).values()) == {"ok"}
+
+
+def test_executors_that_differ_are_named() -> None:
+    assert states([answer(), answer(python=[3, 8])])["Executors' Python"] == "failure"
+    missing = answer(tensorflow=None, tensorflow_error="ModuleNotFoundError: No module named 'tensorflow'")
+    assert states([answer(), missing])["Executors' tensorflow"] == "failure"
+    assert states([answer(keras="3.10.0")])["Executors' keras"] == "warning"
+    assert states([answer()], slots=None)["Executor slots"] == "unknown"
+
+
+def test_a_cluster_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\nif 'spark://silent' in sys.orig_argv: signal.pause()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (finding,) = doctor.ask_executors("spark://silent", timeout=0.5)
+    assert finding.state == "failure"
+    assert "none answered within" in finding.text
+
+
+def test_exit_code_is_one_when_something_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings(*_: object) -> list[checks.Finding]:
+        return [
+            checks.Finding("Java", "failure", "none", "install one"),
+            checks.Finding("Python", "ok", "3.11"),
+        ]
+
+    monkeypatch.setattr(doctor, "_findings", findings)
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 1
+    assert "→ install one" in done.output
