@@ -1,0 +1,93 @@
+"""`ef.run` over Spark Connect: what differs there."""
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import emberflow as ef
+from tests.spark.test_run import check_undialled, train
+from tests.spark.watching import await_begun, begin, error_of, start_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def test_a_client_that_cannot_be_dialled_gets_everything_at_the_end(
+    spark_connect: "SparkSession", caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = ef.run(train, workers=2, spark=spark_connect, driver_host="127.0.0.9", allow_unencrypted=True)
+    check_undialled(result, caplog, capfd)
+
+
+@pytest.mark.parametrize("host", [None, "127.0.0.9"], ids=["dialled", "undialled"])
+def test_an_exception_comes_whole(spark_connect: "SparkSession", tmp_path: Path, host: str | None) -> None:
+    def fail(ctx: Any) -> None:
+        if ctx.rank == 0:
+            signal.pause()
+        begin(tmp_path, ctx.rank)
+        raise ValueError("nan loss" + "x" * 3000 + " the end")
+
+    run = start_run(spark_connect, fail, driver_host=host)
+    error = error_of(run, await_begun(tmp_path, 1).at, f"exception over Connect, driver {host}")
+    assert isinstance(error, ef.NodeFailedError)
+    assert (error.rank, error.exception_type) == (1, "ValueError")
+    assert error.remote_traceback.rstrip().endswith("the end")
+
+
+def test_too_few_slots_end_at_the_start_deadline_and_nothing_stays_queued(
+    spark_connect: "SparkSession",
+) -> None:
+    started = time.monotonic()
+    with pytest.raises((ef.StartTimeoutError, ef.ClusterError)) as caught:
+        ef.run(train, workers=5, spark=spark_connect, start_timeout=4.0)
+    seconds = time.monotonic() - started
+    print(f"too few slots on Connect: refused after {seconds:.1f} s: {caught.value.problem[:80]}")
+    assert seconds < 4.0 + 5.0
+    started = time.monotonic()
+    assert ef.run(lambda ctx: ctx.workers, workers=2, spark=spark_connect, verbose=False).value == 2
+    assert time.monotonic() - started < 15.0  # nothing stands in front of it
+
+
+def test_an_interrupted_operation_is_a_cancelled_run(spark_connect: "SparkSession", tmp_path: Path) -> None:
+    def wait(ctx: Any) -> None:
+        begin(tmp_path, ctx.rank)
+        signal.pause()
+
+    run = start_run(spark_connect, wait)
+    for rank in range(2):
+        await_begun(tmp_path, rank)
+    cancelled = time.time()
+    spark_connect.interruptAll()
+    assert isinstance(error_of(run, cancelled, "interruptAll over Connect"), ef.RunCancelledError)
+
+
+def test_a_closure_of_300_mb_is_refused_by_its_size(spark_connect: "SparkSession") -> None:
+    data = os.urandom(1000) * 300_000
+    with pytest.raises(ef.ShippingError, match="Received: 286 MB"):
+        ef.run(lambda _: len(data), workers=2, spark=spark_connect)
+
+
+def test_a_value_of_50_mb_arrives_whole_over_connect(spark_connect: "SparkSession") -> None:
+    value = ef.run(lambda _: bytes(range(250)) * 200_000, workers=2, spark=spark_connect, verbose=False).value
+    assert value == bytes(range(250)) * 200_000
+
+
+def test_auto_workers_cannot_be_known(spark_connect: "SparkSession") -> None:
+    with pytest.raises(ef.ConfigError, match="Pass both as numbers"):
+        ef.run(train, workers="auto", spark=spark_connect)
+
+
+def test_what_connect_does_not_tell_is_warned_of_once(
+    spark_connect: "SparkSession", caplog: pytest.LogCaptureFixture
+) -> None:
+    ef.run(train, workers=2, spark=spark_connect, verbose=False)
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "allow_unencrypted=True" in warnings[0]
