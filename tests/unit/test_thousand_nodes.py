@@ -1,0 +1,19 @@
+"""A thousand nodes meet at one driver: in seconds, and the one that fails is named."""
+
+import pytest
+from benchmarks.thousand_nodes import gang_of
+
+from emberflow.errors import NodeFailedError
+
+
+def test_a_thousand_nodes_join_meet_and_leave() -> None:
+    figures = gang_of(1000)
+    print(figures)
+    assert figures["seconds"] < 30
+
+
+def test_one_failure_among_a_thousand_is_named() -> None:
+    with pytest.raises(NodeFailedError) as caught:
+        gang_of(1000, failing=617)
+    assert (caught.value.rank, caught.value.host) == (617, "host-617")
+    assert "ValueError: nan loss" in str(caught.value)
