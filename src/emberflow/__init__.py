@@ -3,6 +3,9 @@
 The names here are all that a user types. Importing this package imports neither TensorFlow nor Spark.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from emberflow.errors import (
     ClusterError,
     ConfigError,
@@ -19,8 +22,16 @@ from emberflow.errors import (
     StartTimeoutError,
     StorageError,
 )
+from emberflow.local_cluster import local_cluster
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
+
+if TYPE_CHECKING:
+    from emberflow import tfrecord
+    from emberflow._feed.parquet import Parquet
+
+# Imported when they are first used: pyarrow, which they need, takes longer than all the rest.
+_LATER = {"Parquet": "emberflow._feed.parquet"}
 
 __all__ = [
     "ClusterError",
@@ -33,6 +44,7 @@ __all__ = [
     "NodeError",
     "NodeFailedError",
     "NodeLostError",
+    "Parquet",
     "PeerError",
     "Report",
     "Result",
@@ -40,6 +52,20 @@ __all__ = [
     "ShippingError",
     "StartTimeoutError",
     "StorageError",
+    "local_cluster",
     "run",
+    "tfrecord",
 ]
 __version__ = "0.1.0.dev0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tfrecord":
+        return import_module("emberflow.tfrecord")
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'emberflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -27,6 +27,9 @@ class RunConfig:
         checkpoint_dir: Storage that all nodes share, for checkpoints; kept afterwards.
         max_restarts: How often the whole gang may be started again after a lost node.
         restart_on_error: Start again also after an exception of your function.
+        cache: Keep the rows on local disk for later epochs; False streams them through once.
+        spool_dir: Local folder for the rows; None takes Spark's own.
+        spool_limit: Most bytes that one worker's rows may take there.
         start_timeout: Seconds until every node must have joined the others.
         verbose: Show the nodes' output and progress on the driver while they run.
         allow_unencrypted: Go on although the session asks for encryption, which the rows and
@@ -45,6 +48,9 @@ class RunConfig:
     checkpoint_dir: str | None = None
     max_restarts: int = 0
     restart_on_error: bool = False
+    cache: bool = True
+    spool_dir: str | None = None
+    spool_limit: int | None = None
     start_timeout: float = 120.0
     verbose: bool = True
     allow_unencrypted: bool = False
@@ -57,7 +63,10 @@ class RunConfig:
         check_count("max_restarts", self.max_restarts, least=0)
         check_flag("evaluator", self.evaluator)
         check_flag("restart_on_error", self.restart_on_error)
-        for name in ("tensorboard", "checkpoint_dir"):
+        check_flag("cache", self.cache)
+        if self.spool_limit is not None:
+            check_count("spool_limit", self.spool_limit)
+        for name in ("tensorboard", "checkpoint_dir", "spool_dir"):
             check_path(name, getattr(self, name))
         if self.gpu_source not in ("spark", "nvml"):
             raise ConfigError(

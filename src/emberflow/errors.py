@@ -103,13 +103,7 @@ class NodeFailedError(NodeError):
 
 
 class NodeLostError(NodeError):
-    """A node ended without a word: killed, crashed, or its executor went away.
-
-    Attributes:
-        ending: "lost", or "refused" if it could not be started at all.
-    """
-
-    ending: str = "lost"
+    """A node ended without a word: killed, crashed, or its executor went away."""
 
 
 class RunCancelledError(EmberflowError):

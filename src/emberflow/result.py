@@ -34,6 +34,7 @@ class Report:
         seconds: How long your function ran there.
         log_tail: The last lines that it printed.
         value: What your function returned there, if that was small and could be sent.
+        feed: Rows and bytes that were fed to it, and who waited for whom, where it had data.
         gpus: Name, memory, and highest use of its own GPUs, where the NVIDIA library is installed.
     """
 
@@ -45,6 +46,7 @@ class Report:
     seconds: float = 0.0
     log_tail: str = ""
     value: Any = None
+    feed: dict[str, Any] = field(default_factory=dict)
     gpus: tuple[dict[str, Any], ...] = ()
 
 

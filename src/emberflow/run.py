@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from emberflow._plan.plan import RunPlan
     from emberflow._plan.roles import Node
     from emberflow._spark.facts import ClusterFacts
+    from emberflow._spark.supervise import Program
 
 log = logging.getLogger("emberflow")
 
@@ -27,6 +28,7 @@ def run(
     fn: "Callable[[Context], Any]",
     *,
     workers: Count,
+    data: Any = None,
     ps: Count = 0,
     evaluator: bool = False,
     gpus: int = 0,
@@ -37,6 +39,9 @@ def run(
     checkpoint_dir: str | None = None,
     max_restarts: int = 0,
     restart_on_error: bool = False,
+    cache: bool = True,
+    spool_dir: str | None = None,
+    spool_limit: int | None = None,
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
     verbose: bool = True,
@@ -48,6 +53,8 @@ def run(
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node.
         workers: How many nodes train, the chief included; "auto" takes every slot Spark offers.
+        data: A DataFrame, ``ef.Parquet(...)``, or a dict of these by name, for ``ctx.dataset``. Rows travel in the
+            tasks that train; files are read by the nodes themselves. The name of a single one is "train".
         ps: Parameter servers beside the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
             environment.
         evaluator: Start one more node that evaluates while the others train.
@@ -60,7 +67,11 @@ def run(
         checkpoint_dir: Storage that all nodes share, for ``ctx.save_checkpoint``; kept afterwards.
         max_restarts: How often the whole gang may be started again after a node was lost.
         restart_on_error: Start again also after an exception of your function.
-        spark: The session; the active one if left out. Classic or Spark Connect.
+        cache: Keep the rows on local disk for later epochs; False streams them through once, in the order in
+            which they come.
+        spool_dir: Local folder for the rows; Spark's own if left out.
+        spool_limit: Most bytes that one worker's rows may take there.
+        spark: The session; that of the data, or the active one, if left out. Classic or Spark Connect.
         start_timeout: Seconds until every node must have joined the others.
         verbose: Show the nodes' output and progress here while they run.
         allow_unencrypted: Go on although the session asks for encryption, which TensorFlow's traffic lacks.
@@ -83,7 +94,9 @@ def run(
         'chief of 2'
     """
     from emberflow._spark.facts import check_facts, is_connect, read_facts
+    from emberflow._spark.rows import data_spec, read_data
     from emberflow._spark.shipping import ship
+    from emberflow._spark.supervise import Program
 
     config = RunConfig(
         workers=workers,
@@ -97,29 +110,34 @@ def run(
         checkpoint_dir=checkpoint_dir,
         max_restarts=max_restarts,
         restart_on_error=restart_on_error,
+        cache=cache,
+        spool_dir=spool_dir,
+        spool_limit=spool_limit,
         start_timeout=start_timeout,
         verbose=verbose,
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
     )
-    session = spark or _active_session()
+    run_data = read_data(data)
+    session = spark or run_data.session or _active_session()
     payload = ship(fn, is_connect=is_connect(session))
     facts = read_facts(session)
     check_facts(facts, config.allow_unencrypted)
-    return _run(session, payload, config, facts)
+    spec = data_spec(run_data, config)
+    return _run(session, Program(fn=payload, data=run_data, spec=spec), config, facts)
 
 
-def _run(spark: "SparkSession", fn: bytes, config: RunConfig, facts: "ClusterFacts") -> Result:
+def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
     from emberflow._spark.console import Console
     from emberflow._spark.slots import seat_nodes
     from emberflow._spark.supervise import supervise
 
     started = time.monotonic()
     nodes = seat_nodes(spark, config, facts)
-    plan = _plan(config, facts, nodes)
+    plan = _plan(config, facts, nodes, waits_for_rows=bool(program.data.frames))
     log.debug("plan: %s", plan)
     with Console(nodes, config.verbose) as console, _seated(spark, len(nodes), facts, console.status):
-        done = supervise(spark, fn, plan, config, facts, console)
+        done = supervise(spark, program, plan, config, facts, console)
     values = _values(done.rows)
     return Result(
         value=values.get(0),
@@ -142,7 +160,9 @@ def _seated(
     return seats(spark.sparkContext.applicationId, nodes, max(count_slots(spark), nodes), say)
 
 
-def _plan(config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]") -> "RunPlan":
+def _plan(
+    config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]", *, waits_for_rows: bool
+) -> "RunPlan":
     from emberflow._plan.plan import RunPlan
 
     return RunPlan(
@@ -153,6 +173,7 @@ def _plan(config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]") -
         start_timeout=config.start_timeout,
         forward_logs=config.verbose,
         python=sys.version_info[:2],
+        waits_for_rows=waits_for_rows,
         gpus=config.gpus,
         gpu_source=config.gpu_source,
         transport=_transport(config),
@@ -189,6 +210,7 @@ def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
             seconds=outcome.seconds,
             log_tail=outcome.log_tail,
             value=values.get(outcome.rank),
+            feed=outcome.feed,
             gpus=outcome.gpus,
         )
         for outcome in sorted(outcomes, key=lambda outcome: outcome.rank)

@@ -77,7 +77,13 @@ def real_node(
     folder = tmp_path / "node"
     (folder / "work").mkdir(parents=True)
     order = NodeOrder(
-        me=plan.nodes[rank], plan=plan, host="h", folder=str(folder), devices=(), fn=cloudpickle.dumps(fn)
+        me=plan.nodes[rank],
+        plan=plan,
+        host="127.0.0.1",
+        folder=str(folder),
+        devices=(),
+        key=b"k" * 32,
+        fn=cloudpickle.dumps(fn),
     )
     (folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}

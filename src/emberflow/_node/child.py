@@ -20,12 +20,14 @@ class Child:
 
     Attributes:
         control: Messages to and from the node.
+        feed: The way of rows into the node.
         log_fd: What the node and its own children print.
         status_fd: What the keeper says: the node's pid, then how it ended.
         keeper: The keeper's process; closing its standard input ends the node.
     """
 
     control: socket.socket
+    feed: socket.socket
     log_fd: int
     status_fd: int
     keeper: subprocess.Popen[bytes]
@@ -44,10 +46,12 @@ def running_child(
             of file knows that everything is cleaned up.
     """
     control, theirs = socket.socketpair()
+    feed, their_feed = socket.socketpair()
     log_r, log_w = os.pipe()
     jvm = _executor_pidfd()
     held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
-    argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(theirs.fileno())]
+    node_fds = (theirs.fileno(), their_feed.fileno(), log_w)
+    argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])]
     order = {
         "argv": argv,
         "environment": environment,
@@ -55,7 +59,7 @@ def running_child(
         "held_fds": held,
         "jvm_fd": jvm,
         "log_fd": log_w,
-        "node_fds": [theirs.fileno(), log_w],
+        "node_fds": node_fds,
     }
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", str(KEEPER)],
@@ -63,10 +67,11 @@ def running_child(
         stdout=subprocess.PIPE,
         bufsize=0,
         env=environment,
-        pass_fds=(theirs.fileno(), log_w, *held),
+        pass_fds=(*node_fds, *held),
         start_new_session=True,
     )
     theirs.close()
+    their_feed.close()
     os.close(log_w)
     if jvm >= 0:
         os.close(jvm)
@@ -74,11 +79,12 @@ def running_child(
     assert stdin is not None and stdout is not None  # noqa: S101, PT018 - both are pipes, for the type checker
     try:
         stdin.write(json.dumps(order).encode() + b"\n")
-        yield Child(control, log_r, stdout.fileno(), keeper)
+        yield Child(control, feed, log_r, stdout.fileno(), keeper)
     finally:
         with suppress(BrokenPipeError):
             stdin.close()
         control.close()
+        feed.close()
         try:
             keeper.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:

@@ -1,6 +1,7 @@
 """The node's entry point: say our address, hear the cluster, call your function, tell how it ended.
 
-Started by the keeper as ``python -m emberflow._node.main FD``; FD is the control socket to the Spark task.
+Started by the keeper as ``python -m emberflow._node.main FD FD``: the sockets for messages and for rows, both to
+the Spark task.
 """
 
 import json
@@ -12,12 +13,13 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context, ServedError
+from emberflow._node.feeds import asker, receive_feed
 from emberflow._node.frames import Message
 from emberflow._node.mailbox import Mailbox
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
@@ -26,15 +28,19 @@ from emberflow._node.ports import held_port
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 
+if TYPE_CHECKING:
+    from emberflow._feed.feed import Feed
+
 PACKAGE = str(Path(__file__).parent.parent)
 TEXT_LIMIT = 20_000
 
 
 def main() -> None:
     """Be one node, from its order to its last word."""
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    sock.set_inheritable(False)
-    mailbox = Mailbox(sock)
+    control, feed = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    for sock in (control, feed):
+        sock.set_inheritable(False)
+    mailbox = Mailbox(control)
     started = mailbox.first()
     sys.path[:] = started["sys_path"]
     job = Path(started["folder"]) / JOB_FILE
@@ -42,13 +48,13 @@ def main() -> None:
     job.unlink()
     mailbox.listen()
 
-    answer = _work(order, mailbox)
+    answer = _work(order, mailbox, feed)
     _flush()
     mailbox.send(answer)
     mailbox.over.wait()  # nobody goes before all are done, or the others' collectives break
 
 
-def _work(order: NodeOrder, mailbox: Mailbox) -> Message:
+def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
     """Load your function, meet the others, call it; return the last message."""
     started = time.monotonic()
     try:
@@ -56,7 +62,8 @@ def _work(order: NodeOrder, mailbox: Mailbox) -> Message:
         held, port = held_port()
         parallel = Parallel(order)
         answer = mailbox.ask({"ready": {"tf": f"{order.host}:{port}"} | parallel.endpoint})
-        context = _context(order, answer["cluster"], parallel, mailbox)
+        rows = _take_rows(order, answer["cluster"], mailbox, feed)
+        context = _context(order, answer["cluster"], parallel, mailbox, rows)
         started = time.monotonic()
         value = _call(fn, context)
         held.close()
@@ -87,8 +94,16 @@ def _call(fn: Callable[[Context], Any], context: Context) -> Any:
     return value
 
 
+def _take_rows(order: NodeOrder, cluster: list[Any], mailbox: Mailbox, feed: socket.socket) -> "Feed | None":
+    if not order.data or not order.me.trains:
+        return None
+    shards = [each["shards"] for each in cluster if "shards" in each]
+    ask = asker(mailbox.ask) if order.streams else None
+    return receive_feed(feed, order.data, shards, order.me.rank, ask)
+
+
 def _context(
-    order: NodeOrder, endpoints: list[dict[str, str]], parallel: Parallel, mailbox: Mailbox
+    order: NodeOrder, endpoints: list[Any], parallel: Parallel, mailbox: Mailbox, rows: "Feed | None"
 ) -> Context:
     me, plan = order.me, order.plan
     config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
@@ -117,6 +132,7 @@ def _context(
         if plan.checkpoints
         else None,
         _parallel=parallel,
+        _feed=rows,
         _send=mailbox.send,
         _over=mailbox.over,
     )

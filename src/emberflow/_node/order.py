@@ -19,6 +19,8 @@ class NodeOrder:
         host: Its host, as Spark names it.
         folder: Its own folder.
         devices: Its GPUs.
+        data: Names of the data that will be handed over.
+        streams: Whether it is a stream, to be read once.
         key: What ranks prove to each other.
         fn: Your function, pickled.
     """
@@ -28,5 +30,7 @@ class NodeOrder:
     host: str
     folder: str
     devices: tuple[str, ...]
+    data: tuple[str, ...] = ()
+    streams: bool = False
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)

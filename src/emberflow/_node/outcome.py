@@ -2,12 +2,22 @@
 
 import json
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from emberflow.errors import NodeError, NodeFailedError, NodeLostError
+from emberflow.errors import (
+    ClusterError,
+    ConfigError,
+    DataError,
+    EmberflowError,
+    NodeFailedError,
+    NodeLostError,
+    StorageError,
+)
 
 Ending = Literal["returned", "raised", "lost", "refused"]
+
+REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, StorageError)}
 
 # What a node says of itself when another node is the cause.
 COLLATERAL = frozenset(
@@ -30,9 +40,10 @@ class Outcome:
         ending: "returned"; "raised" by your function; "lost" without a word; "refused" to start at all.
         problem: What happened, in one or more lines; for "raised" the traceback.
         fix: What to do, where it is known; "" takes the usual sentence.
-        exception_type: For "raised": the class's name.
+        exception_type: The class's name: of your function's exception, or of our own when it was refused.
         value_bytes: Size of the pickled value.
         gpus: What was seen of the node's own GPUs, one dictionary each.
+        feed: Rows and bytes that were fed to it, and who waited for whom.
         metrics: What it reported, where no wire brought that to the driver before.
     """
 
@@ -49,6 +60,7 @@ class Outcome:
     log_tail: str = ""
     value_bytes: int = 0
     gpus: tuple[dict[str, Any], ...] = ()
+    feed: dict[str, Any] = field(default_factory=dict)
     metrics: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -71,9 +83,12 @@ class Outcome:
         fields = json.loads(text)
         return cls(**fields | {name: tuple(fields[name]) for name in ("devices", "gpus", "metrics")})
 
-    def error(self, others: tuple[str, ...] = ()) -> NodeError:
+    def error(self, others: tuple[str, ...] = ()) -> EmberflowError:
         """Return the error to raise on the driver."""
         where = f"{self.name.capitalize()} on {self.host}"
+        if self.ending == "refused":
+            kind = REFUSALS.get(self.exception_type, ClusterError)
+            return kind(f"{where} could not run: {self.problem.rstrip()}", fix=self.fix)
         known = {"rank": self.rank, "role": self.role, "host": self.host, "others": others}
         if self.ending == "raised":
             failed = NodeFailedError(
@@ -86,14 +101,12 @@ class Outcome:
             failed.exception_type = self.exception_type
             failed.is_collateral = self.is_collateral
             return failed
-        lost = NodeLostError(
+        return NodeLostError(
             f"{where} was lost: {self.problem.rstrip()}",
             fix=self.fix or "Look at the executor's log on that host.",
             log_tail=self.log_tail,
             **known,  # type: ignore[arg-type]
         )
-        lost.ending = self.ending
-        return lost
 
 
 def describe_exit(status: int | None) -> tuple[str, str]:

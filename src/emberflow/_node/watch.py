@@ -33,6 +33,7 @@ class Watch:
 
     def __init__(self, child: Child, driver: socket.socket | None, forward_logs: bool) -> None:
         self.queue: queue.Queue[Message] = queue.Queue()
+        self.is_over = threading.Event()  # the node has ended, or the driver wants us gone
         self.metrics: deque[Message] = deque(maxlen=KEPT_METRICS)
         self._child = child
         self._driver = driver
@@ -106,6 +107,7 @@ class Watch:
                 self.queue.put({"ended": "raised", "problem": f"It sent what cannot be read: {error}"})
                 return False
             if not data and last:
+                self.is_over.set()
                 self.queue.put(last)
             return bool(data)
 
@@ -113,6 +115,8 @@ class Watch:
 
     def _on_message(self, message: Message) -> None:
         if "metric" not in message:
+            if "quit" in message or "ended" in message:
+                self.is_over.set()
             self.queue.put(message)
         elif self._driver is None:
             self.metrics.append(message)
@@ -124,6 +128,7 @@ class Watch:
         for line in data.splitlines():
             message = json.loads(line)
             if "status" in message:
+                self.is_over.set()
                 self.queue.put({"exit": message["status"]})
         if not data:
             self.queue.put({"keeper_gone": True})

@@ -42,6 +42,7 @@ class RunPlan:
         start_timeout: Seconds until every node must have joined.
         forward_logs: Whether nodes' output is sent to the driver line by line.
         python: The driver's Python as (major, minor); executors must agree.
+        waits_for_rows: Whether Spark computes rows before the first node can start.
         gpus: GPUs of each worker.
         gpu_source: Who says which: Spark's scheduler, or NVML.
         transport: How ranks that train exchange gradients: a keyed socket ring, or TensorFlow's collectives.
@@ -57,6 +58,7 @@ class RunPlan:
     start_timeout: float
     forward_logs: bool
     python: tuple[int, int]
+    waits_for_rows: bool = False
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"
     transport: Literal["ring", "collectives"] = "ring"

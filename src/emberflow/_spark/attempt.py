@@ -12,7 +12,7 @@ from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job, is_called_off, outcome_in, translate
-from emberflow.errors import EmberflowError, StartTimeoutError
+from emberflow.errors import DataError, EmberflowError, StartTimeoutError
 from emberflow.result import Metric
 
 log = logging.getLogger("emberflow")
@@ -41,14 +41,16 @@ class Attempt:
         self._failures: list[Outcome] = []
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
-        self._deadline: float | None = time.monotonic() + plan.start_timeout
+        self._deadline = None if plan.waits_for_rows else time.monotonic() + plan.start_timeout
         self._silent_since: float | None = None
         self._quitting = False
         self._cancelled_by_us = False
         self._warned = False
+        self._fed: dict[int, Message] = {}
         self._handlers: dict[str, Callable[[int, Message], None]] = {
             "log": self._on_log,
             "metric": self._on_metric,
+            "fed": self._on_fed,
             "tensorboard": self._on_tensorboard,
             "joined": self._on_joined,
             "ready": self._on_ready,
@@ -72,6 +74,11 @@ class Attempt:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result")
             ) from self._job_error
+        if not self._rows:
+            raise DataError(
+                "The data must have at least one row. Received: none, so Spark started no task.",
+                fix="Look at the DataFrame's filters.",
+            )
         if len(self._hosts) < len(self._plan.nodes):
             self._show_late()
         return self._rows
@@ -88,14 +95,9 @@ class Attempt:
                     self._console.lines(outcome.rank, outcome.log_tail)
 
     def _warn_undialled(self) -> None:
-        if self._warned:
-            return
-        self._warned = True
-        log.warning(
-            "Executors cannot reach this process at %s: output and progress come when the run is over. "
-            "Pass driver_host=... with an address that they can reach.",
-            self._plan.driver_address,
-        )
+        if not self._warned and self._plan.driver_address:
+            self._warned = True
+            warn_undialled(self._plan.driver_address[0])
 
     def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
         """Handle events until `is_over`, or for `timeout` seconds."""
@@ -125,11 +127,17 @@ class Attempt:
     def _on_log(self, rank: int, event: Message) -> None:
         self._console.lines(rank, event["log"])
 
+    def _on_fed(self, rank: int, event: Message) -> None:
+        self._fed[rank] = event["fed"]
+        self._console.fed(list(self._fed.values()))
+
     def _on_tensorboard(self, _: int, event: Message) -> None:
         self.tensorboard_url = event["tensorboard"]
         self._console.say(f"TensorBoard: {self.tensorboard_url}")
 
     def _on_joined(self, rank: int, event: Message) -> None:
+        if not self._hosts and self._plan.waits_for_rows:
+            self._deadline = time.monotonic() + self._plan.start_timeout
         self._hosts[rank] = event["joined"]
         self._silent_since = None
         if len(self._hosts) == len(self._plan.nodes) and self._deadline:
@@ -252,3 +260,12 @@ class Attempt:
         if self._cancelled_by_us or not is_called_off(self._job_error):
             return False
         return all(outcome.problem == GONE or outcome.is_collateral for outcome in self._failures)
+
+
+def warn_undialled(host: str | None) -> None:
+    """Say once that nothing will be seen of the nodes while they run."""
+    log.warning(
+        "Executors cannot reach this process at %s: output and progress come when the run is over. "
+        "Pass driver_host=... with an address that they can reach.",
+        host,
+    )

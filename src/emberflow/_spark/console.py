@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -67,6 +67,15 @@ class Console:
             return
         colour = COLOURS[rank % len(COLOURS)]
         self._rich.print(Text("\n").join(Text(label, style=colour) + Text(line) for line in lines))
+
+    def fed(self, counters: Sequence[dict[str, Any]]) -> None:
+        """Show how far the rows have come, over all ranks."""
+        rows = sum(each["rows"] for each in counters)
+        speed = sum(each["rows"] / each["seconds"] for each in counters if each["seconds"])
+        waiting = {"source": "waiting for Spark", "sink": "waiting for the disk"}
+        side = waiting.get(counters[0]["waiting_for"], "")
+        numbers = f"{rows:,} rows  {speed:,.0f} rows/s  {side}"
+        self._progress.update(self._task, description="reading rows", numbers=numbers)
 
     def metric(self, metric: Metric) -> None:
         """Show the newest numbers of the chief."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Gathering(Protocol):
     """Start an exchange: every rank brings a value, every rank gets all of them in rank order."""
 
-    def start(self, tag: str, value: Any) -> None:
-        """Bring `value`; the answer comes as an event."""
+    def start(self, tag: str, value: Any, of: int | None = None) -> None:
+        """Bring `value`; the answer comes as an event when `of` ranks have, all of them if None."""
 
 
 class DriverGathering:
@@ -26,9 +26,9 @@ class DriverGathering:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def start(self, tag: str, value: Any) -> None:
+    def start(self, tag: str, value: Any, of: int | None = None) -> None:
         """Bring `value`; the hub answers when all have."""
-        self._watch.tell_driver({"gather": tag, "value": value})
+        self._watch.tell_driver({"gather": tag, "value": value, "of": of})
 
 
 class BarrierGathering:
@@ -42,7 +42,7 @@ class BarrierGathering:
         self._watch = watch
         self._context = context
 
-    def start(self, tag: str, value: Any) -> None:
+    def start(self, tag: str, value: Any, of: int | None = None) -> None:  # noqa: ARG002 - Spark's is of all
         """Bring `value`; the thread puts the answer into the queue."""
         threading.Thread(target=self._gather, args=(tag, value), name=f"emberflow-{tag}", daemon=True).start()
 

@@ -160,9 +160,10 @@ class Hub:
         tag = message["gather"]
         values = self._gathers.setdefault(tag, {})
         values[rank] = message["value"]
-        if len(values) == self._ranks:
-            ordered = [values[each] for each in range(self._ranks)]
-            self.broadcast({"gathered": tag, "values": ordered})
+        if len(values) == (message.get("of") or self._ranks):
+            ordered = [values[each] for each in sorted(values)]
+            self._send(list(values), {"gathered": tag, "values": ordered})
+            del self._gathers[tag]
             self.events.put({"gathered": tag})
 
     def _has_room_for(self, rank: int, message: Message) -> bool:

@@ -13,11 +13,12 @@ from emberflow._node.outcome import Outcome
 from emberflow._plan.stages import Stage
 from emberflow._spark.facts import ClusterFacts
 from emberflow._spark.profiles import profile_of
+from emberflow._spark.rows import RunData, arrow_batches_by_bytes, directed_rows
 from emberflow._spark.task import MARK, OUTPUT_SCHEMA, TaskSpec, run_task
 from emberflow.errors import ClusterError, EmberflowError, RunCancelledError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Job:
@@ -28,9 +29,15 @@ class Job:
     """
 
     def __init__(
-        self, spark: "SparkSession", spec: TaskSpec, facts: ClusterFacts, events: "queue.Queue[Message]"
+        self,
+        spark: "SparkSession",
+        spec: TaskSpec,
+        data: RunData,
+        facts: ClusterFacts,
+        events: "queue.Queue[Message]",
     ) -> None:
         self._spark = spark
+        self._data = data
         self._spec = spec
         self._facts = facts
         self._events = events
@@ -75,7 +82,16 @@ class Job:
                 self._events.put({"rows": self._rows})
 
     def _collect(self, stage: Stage) -> list[Any]:
-        seats = self._spark.range(0, stage.ranks, 1, stage.ranks)
+        trainers = sum(node.trains for node in self._spec.plan.nodes)
+        with contextlib.ExitStack() as held:
+            if self._data.frames and stage.first_rank == 0:
+                held.enter_context(arrow_batches_by_bytes(self._spark))
+                seats = directed_rows(self._data, stage, trainers)
+            else:
+                seats = self._spark.range(0, stage.ranks, 1, stage.ranks)
+            return self._run_tasks(seats, stage)
+
+    def _run_tasks(self, seats: "DataFrame", stage: Stage) -> list[Any]:
         task = functools.partial(run_task, dataclasses.replace(self._spec, first_rank=stage.first_rank))
         profile = profile_of(stage, self._facts)
         return seats.mapInArrow(task, OUTPUT_SCHEMA, barrier=True, profile=profile).collect()

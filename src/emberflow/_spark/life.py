@@ -16,6 +16,8 @@ from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.outcome import Outcome, describe_exit
 from emberflow._node.watch import Watch
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
+from emberflow._spark.pouring import Pouring, check_rows
+from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:
     import socket
@@ -34,8 +36,10 @@ class QuitError(Exception):
 class Life:
     """A node from its start to the end of its last descendant."""
 
-    def __init__(self, order: NodeOrder) -> None:
+    def __init__(self, order: NodeOrder, pouring: Pouring | None = None) -> None:
         self._order = order
+        self._pouring = pouring
+        self._windows = 0
         self._plan = order.plan
         self._me = order.me
         self._folder = Path(order.folder)
@@ -59,7 +63,12 @@ class Life:
                 DriverGathering(watch) if self._plan.meeting == "driver" else BarrierGathering(watch, context)
             )
             watch.tell_node(self._give_order())
-            outcome = self._start(watch) or self._meet(watch, gathering) or self._work(watch, gathering)
+            outcome = (
+                self._start(watch)
+                or self._take_rows(watch)
+                or self._meet(watch, gathering, child)
+                or self._work(watch, gathering)
+            )
             watch.tell_driver({"outcome": outcome.to_json()})
             return outcome
 
@@ -74,9 +83,15 @@ class Life:
             devices=self._order.devices,
             gpus=tuple(self._monitor.seen()) if self._monitor else (),
             log_tail=watch.tail() if watch else "",
+            feed=self._pouring.progress.as_dict() if self._pouring else {},
             metrics=tuple(watch.metrics) if watch else (),
             **known,  # type: ignore[arg-type]
         )
+
+    def refusal(self, error: EmberflowError, watch: Watch | None = None) -> Outcome:
+        """Return the outcome of a node that cannot run, with the error's own words and kind."""
+        kind = type(error).__name__
+        return self.outcome("refused", watch, problem=error.problem, fix=error.fix, exception_type=kind)
 
     def _start(self, watch: Watch) -> Outcome | None:
         """Wait until the process is up and has loaded your function."""
@@ -94,13 +109,33 @@ class Life:
         self._endpoints = event["ready"]
         return None
 
-    def _meet(self, watch: Watch, gathering: Gathering) -> Outcome | None:
-        """Exchange addresses with all ranks, and let your function begin."""
-        gathering.start("meet", self._endpoints)
+    def _take_rows(self, watch: Watch) -> Outcome | None:
+        """Bring this rank's rows to local disk, or to the mouth of the stream."""
+        if self._pouring is None:
+            return None
+        try:
+            self._pouring.prepare(watch.tell_driver, watch.is_over.is_set)
+        except EmberflowError as error:
+            return self.refusal(error, watch)
+        return self._ended_badly(watch, _next(watch)) if watch.is_over.is_set() else None
+
+    def _meet(self, watch: Watch, gathering: Gathering, child: Child) -> Outcome | None:
+        """Exchange addresses and the sizes of shards with all ranks, and let your function begin."""
+        mine: dict[str, Any] = dict(self._endpoints)
+        if self._pouring is not None:
+            mine["shards"] = self._pouring.facts()
+        gathering.start("meet", mine)
         event = _next(watch)
         if event.get("gathered") != "meet":
             return self._ended_badly(watch, event)
+        if self._pouring is not None:
+            try:
+                check_rows([each["shards"] for each in event["values"] if "shards" in each])
+            except EmberflowError as error:
+                return self.refusal(error, watch)
         watch.tell_node({"cluster": event["values"]})
+        if self._pouring is not None:
+            self._pouring.hand_over(child.feed)
         return None
 
     def _work(self, watch: Watch, gathering: Gathering) -> Outcome:
@@ -112,8 +147,7 @@ class Life:
             if event.get("gathered") == "done":
                 watch.tell_node({"leave": True})
                 return self._leave(watch)
-            if "tensorboard" in event:
-                watch.tell_driver(event)
+            if self._is_answered(event, watch, gathering):
                 continue
             if event.get("ended") == "returned":
                 self._returned(event)
@@ -123,6 +157,20 @@ class Life:
                 return self._ended_badly(watch, event)
             if self._me.trains:
                 gathering.start("done", None)
+
+    def _is_answered(self, event: Message, watch: Watch, gathering: Gathering) -> bool:
+        """Pass on what nodes tell and ask each other while they train."""
+        if "tensorboard" in event:
+            watch.tell_driver(event)
+        elif "most" in event:
+            self._windows += 1
+            trainers = sum(node.trains for node in self._plan.nodes)
+            gathering.start(f"most-{self._windows}", event["most"], of=trainers)
+        elif str(event.get("gathered", "")).startswith("most-"):
+            watch.tell_node({"most": max(event["values"])})
+        else:
+            return False
+        return True
 
     def _returned(self, event: Message) -> None:
         self._ending = event

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from emberflow._feed.arrays import KEY, RESERVED
 from emberflow._feed.files import FileSource
 from emberflow._plan.stages import Stage
+from emberflow._spark.pouring import DataSpec
+from emberflow.config import RunConfig
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def read_data(data: Any) -> RunData:
     files: dict[str, FileSource] = {}
     for name, source in named.items():
         _check_name(name)
-        if isinstance(source, FileSource):
+        if hasattr(source, "fragments"):
             files[name] = source
         elif hasattr(source, "mapInArrow"):
             _check_frame(name, source)
@@ -71,6 +73,24 @@ def read_data(data: Any) -> RunData:
                 fix="Pass data=df, or data={'train': df, 'validation': other}.",
             )
     return RunData(frames=frames, files=files)
+
+
+def data_spec(data: RunData, config: RunConfig) -> DataSpec:
+    """Return what the tasks are told; files are listed here once, so that all ranks see the same."""
+    if not config.cache and len(data.frames) + len(data.files) != 1:
+        raise ConfigError(
+            "cache=False streams one DataFrame or file source through once. "
+            f"Received: {len(data.frames) + len(data.files)} of them.",
+            fix="Pass data=df alone, or leave cache=False out.",
+        )
+    files = {name: (source, tuple(source.fragments())) for name, source in data.files.items()}
+    return DataSpec(
+        frames=tuple(data.frames),
+        files=files,
+        cache=config.cache,
+        spool_dir=config.spool_dir,
+        spool_limit=config.spool_limit,
+    )
 
 
 def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
@@ -87,8 +107,9 @@ def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
     parts = []
     for name, frame in data.frames.items():
         keyed = frame.withColumn(KEY, F.monotonically_increasing_id())
-        columns = [F.col(_quoted(column)) for column in keyed.columns]
-        parts.append(keyed.select(F.struct(*columns).alias(name), _rank_of(F.col(KEY), trainers).alias(RANK)))
+        columns = [F.col(_quoted(column)) for column in frame.columns]
+        rank = _rank_of(F.col(KEY), trainers).alias(RANK)
+        parts.append(keyed.select(F.struct(*columns).alias(name), F.col(KEY), rank))
     union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     return union.repartitionById(stage.ranks, F.col(RANK)).drop(RANK)
 

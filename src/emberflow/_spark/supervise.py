@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.checkpoints import drop_if_empty, plan_checkpoints
 from emberflow._plan.plan import RunPlan
-from emberflow._spark.attempt import Attempt
+from emberflow._spark.attempt import Attempt, warn_undialled
 from emberflow._spark.console import Console
 from emberflow._spark.facts import ClusterFacts
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job
+from emberflow._spark.pouring import DataSpec
 from emberflow._spark.profiles import profile_for_everybody
+from emberflow._spark.rows import RunData
 from emberflow._spark.slots import wait_for_slots
 from emberflow._spark.task import UNREACHABLE, TaskSpec
 from emberflow.config import RunConfig
@@ -26,6 +28,21 @@ log = logging.getLogger("emberflow")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """What every attempt runs.
+
+    Attributes:
+        fn: Your function, pickled.
+        data: What it is fed with.
+        spec: The same, as tasks are told.
+    """
+
+    fn: bytes
+    data: RunData
+    spec: DataSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
     """What the last attempt brought back."""
 
@@ -35,20 +52,22 @@ class Supervised:
 
 
 def supervise(
-    spark: "SparkSession", fn: bytes, plan: RunPlan, config: RunConfig, facts: ClusterFacts, console: Console
+    spark: "SparkSession",
+    program: Program,
+    plan: RunPlan,
+    config: RunConfig,
+    facts: ClusterFacts,
+    console: Console,
 ) -> Supervised:
     """Try until the gang succeeds, or may not be started again."""
     restarts = 0
     while True:
         try:
-            rows, attempt = _try(spark, fn, plan, config, facts, console)
+            rows, attempt = _try(spark, program, plan, config, facts, console)
             return Supervised(rows=rows, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             if _is_unreachable(error) and plan.meeting == "driver" and len(plan.stages) == 1:
-                log.warning(
-                    "Executors cannot reach the driver at %s; nodes meet by Spark's barrier.",
-                    plan.driver_address,
-                )
+                warn_undialled(config.driver_host or facts.driver_host)
                 plan = dataclasses.replace(plan, meeting="barrier")
                 continue
             if restarts >= config.max_restarts or not _may_restart(error, config):
@@ -66,18 +85,25 @@ def supervise(
 
 
 def _try(
-    spark: "SparkSession", fn: bytes, plan: RunPlan, config: RunConfig, facts: ClusterFacts, console: Console
+    spark: "SparkSession",
+    program: Program,
+    plan: RunPlan,
+    config: RunConfig,
+    facts: ClusterFacts,
+    console: Console,
 ) -> tuple[list[Any], Attempt]:
     """Start the gang once, with a key of its own."""
     key = secrets.token_bytes(32)
     hub = Hub(facts.bind_host, key, len(plan.nodes))
     try:
         host = config.driver_host or facts.driver_host or "127.0.0.1"
-        placed = dataclasses.replace(plan, driver_address=(host, hub.port))
+        has_dialled_in_vain = plan.meeting == "barrier" and not facts.is_connect
+        placed = dataclasses.replace(plan, driver_address=None if has_dialled_in_vain else (host, hub.port))
         if config.checkpoint_dir:
             planned = plan_checkpoints(config.checkpoint_dir, plan.run_id)
             placed = dataclasses.replace(placed, checkpoints=planned)
-        job = Job(spark, TaskSpec(plan=placed, key=key, fn=fn), facts, hub.events)
+        spec = TaskSpec(plan=placed, key=key, fn=program.fn, data=program.spec)
+        job = Job(spark, spec, program.data, facts, hub.events)
         attempt = Attempt(placed, hub, job, console)
         rows = attempt.supervise()
         if placed.checkpoints:
@@ -91,11 +117,11 @@ def _try(
 def _may_restart(error: EmberflowError, config: RunConfig) -> bool:
     """A lost node is a reason to start again; your own exception only if you asked."""
     if isinstance(error, NodeLostError):
-        return error.ending == "lost"
+        return True
     if isinstance(error, NodeFailedError):
         return config.restart_on_error or error.is_collateral
     return False
 
 
 def _is_unreachable(error: EmberflowError) -> bool:
-    return isinstance(error, NodeLostError) and UNREACHABLE in error.problem
+    return UNREACHABLE in error.problem

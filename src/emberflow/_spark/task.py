@@ -23,6 +23,7 @@ from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._spark.hub import dial
 from emberflow._spark.life import Life, QuitError
+from emberflow._spark.pouring import DataSpec, Pouring
 from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class TaskSpec:
     plan: RunPlan
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
+    data: DataSpec = field(default_factory=DataSpec)
     first_rank: int = 0
 
 
@@ -59,8 +61,9 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
-    for _ in batches:  # the single row that gave this rank its task
-        pass
+    if not spec.data.frames:
+        for _ in batches:  # the single row that gave this rank its task
+            pass
     me = spec.plan.nodes[spec.first_rank + context.partitionId()]
     host = context.getTaskInfos()[context.partitionId()].address.rpartition(":")[0]
     with ExitStack() as held:
@@ -68,7 +71,7 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         if driver is not None:
             held.callback(driver.close)
         try:
-            outcome, value = _run_node(spec, me, host, driver, context)
+            outcome, value = _run_node(spec, me, host, driver, context, batches)
         except QuitError:
             return
         if outcome.ending != "returned" and driver is None:
@@ -77,7 +80,12 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
 
 
 def _run_node(
-    spec: TaskSpec, me: Node, host: str, driver: "socket.socket | None", context: "BarrierTaskContext"
+    spec: TaskSpec,
+    me: Node,
+    host: str,
+    driver: "socket.socket | None",
+    context: "BarrierTaskContext",
+    rows: "Iterator[pa.RecordBatch]",
 ) -> tuple[Outcome, bytes]:
     """Give the node its folder and its devices, and let it live."""
     plan = spec.plan
@@ -90,6 +98,8 @@ def _run_node(
             host=host,
             folder=str(folder),
             devices=(),
+            data=spec.data.names,
+            streams=not spec.data.cache,
             key=hmac.digest(spec.key, b"ranks", "sha256"),
             fn=spec.fn,
         )
@@ -97,13 +107,23 @@ def _run_node(
             check_here(plan)
             order = dataclasses.replace(order, devices=_devices_of(plan, me, context, held))
         except EmberflowError as error:
-            outcome = Life(order).outcome("refused", problem=error.problem, fix=error.fix)
+            outcome = Life(order).refusal(error)
             if driver is not None:
                 send(driver, {"outcome": outcome.to_json()})
             return outcome, b""
-        life = Life(order)
+        pouring = _pouring(spec, me, rows, folder) if spec.data.names and me.trains else None
+        if pouring is not None:
+            held.callback(pouring.close)
+        life = Life(order, pouring)
         environment = _environment(plan) | gpu_environment(order.devices)
         return life.live(environment, driver, context), life.value
+
+
+def _pouring(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", folder: Path) -> Pouring:
+    ranks = sum(node.trains for node in spec.plan.nodes)
+    return Pouring(
+        spec.data, rank=me.rank, ranks=ranks, rows=rows if spec.data.frames else iter(()), folder=folder
+    )
 
 
 def _devices_of(plan: RunPlan, me: Node, context: "BarrierTaskContext", held: ExitStack) -> tuple[str, ...]:

@@ -1,0 +1,147 @@
+"""The task's side of the feed: rows from Spark or from files into spools, or straight on into the node."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberflow._feed.facts import ShardFacts
+from emberflow._feed.files import FileSource, Fragment, rank_batches
+from emberflow._feed.handover import send_batches, send_spool
+from emberflow._feed.named import split_named
+from emberflow._feed.progress import Progress, timed
+from emberflow._feed.spool import SpoolFile, SpoolWriter
+from emberflow._feed.stream import first_facts
+from emberflow.errors import DataError
+
+Tell = Callable[[dict[str, Any]], None]
+SAY_EVERY = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """What a run is fed with, as its tasks are told.
+
+    Attributes:
+        frames: Names of the DataFrames whose rows come with the stage.
+        files: Sources that this side reads itself, with what the driver listed of them.
+        cache: Whether rows are kept for later epochs; else they stream through once.
+        spool_dir: Where spools lie; None takes the node's own folder.
+        spool_limit: Most bytes of one shard's spool.
+    """
+
+    frames: tuple[str, ...] = ()
+    files: Mapping[str, tuple[FileSource, tuple[Fragment, ...]]] = field(default_factory=dict)
+    cache: bool = True
+    spool_dir: str | None = None
+    spool_limit: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, frames first."""
+        return (*self.frames, *self.files)
+
+
+def check_rows(shards: Sequence[Mapping[str, str]]) -> None:
+    """Refuse data without a single row on any rank: there is nothing to train on."""
+    for name in shards[0]:
+        if not any(ShardFacts.from_json(each[name]).rows for each in shards):
+            raise DataError(
+                f"The data must have at least one row. Received: data[{name!r}] without any.",
+                fix="Look at the DataFrame's filters, or at the path of the files.",
+            )
+
+
+class Pouring:
+    """One rank's rows on their way to its node.
+
+    Args:
+        spec: What there is.
+        rank: This rank's number among those that train.
+        ranks: How many of them there are.
+        rows: What Spark brings: the rows of this rank's partition.
+        folder: The node's own folder.
+    """
+
+    def __init__(self, spec: DataSpec, *, rank: int, ranks: int, rows: Iterator[Any], folder: Path) -> None:
+        self.progress = Progress()
+        self._spec = spec
+        self._rank = rank
+        self._ranks = ranks
+        self._rows = rows
+        self._folder = Path(spec.spool_dir) if spec.spool_dir else folder
+        self._spools: dict[str, SpoolFile] = {}
+        self._stream: Iterator[Any] = iter(())
+        self._facts: dict[str, ShardFacts] = {}
+        self._said = time.monotonic()
+
+    def prepare(self, tell: Tell, is_over: Callable[[], bool]) -> None:
+        """Spool all rows; or, when they are not kept, look at the first of them."""
+        if not self._spec.cache:
+            (name,) = self._spec.names
+            self._facts[name], self._stream = first_facts(self._source(name))
+            return
+        with ExitStack() as writers:
+            open_ = {
+                name: writers.enter_context(SpoolWriter(self._folder, limit=self._spec.spool_limit))
+                for name in self._spec.names
+            }
+            for name, batch in self._named_batches():
+                if is_over():
+                    return
+                with self.progress.timing("sink"):
+                    open_[name].write(batch)
+                self.progress.rows += batch.num_rows
+                self.progress.bytes += batch.nbytes
+                self._say(tell)
+            self._spools = {name: writer.finish() for name, writer in open_.items()}
+        self._facts = {name: spool.facts for name, spool in self._spools.items()}
+        self._say(tell, is_last=True)
+
+    def facts(self) -> dict[str, str]:
+        """Return what all ranks must know of this one's shards."""
+        return {name: facts.to_json() for name, facts in self._facts.items()}
+
+    def hand_over(self, sock: socket.socket) -> None:
+        """Give the node its rows: open files now, or a stream from a thread while it trains."""
+        for name, spool in self._spools.items():
+            send_spool(sock, name, spool)
+        if not self._spec.cache:
+            threading.Thread(target=self._pour, args=(sock,), name="emberflow-pour", daemon=True).start()
+
+    def close(self) -> None:
+        """Close our own descriptors; the node has its own."""
+        for spool in self._spools.values():
+            spool.close()
+
+    def _pour(self, sock: socket.socket) -> None:
+        with suppress(OSError):  # the node has gone, which others notice and tell
+            send_batches(sock, self._stream, self.progress)
+
+    def _named_batches(self) -> Iterator[tuple[str, Any]]:
+        frames = self._spec.frames
+        for batch in timed(self._rows, self.progress):
+            if len(frames) == 1:
+                yield frames[0], batch
+            else:
+                yield from split_named(batch, frames).items()
+        for name in self._spec.files:
+            for batch in timed(self._source(name), self.progress):
+                yield name, batch
+
+    def _source(self, name: str) -> Iterator[Any]:
+        if name in self._spec.frames:
+            return self._rows
+        source, fragments = self._spec.files[name]
+        return rank_batches(source, self._rank, self._ranks, fragments)
+
+    def _say(self, tell: Tell, *, is_last: bool = False) -> None:
+        """Tell the driver how far we are, at most once a second."""
+        now = time.monotonic()
+        if is_last or now - self._said >= SAY_EVERY:
+            self._said = now
+            tell({"fed": self.progress.as_dict()})
