@@ -3,8 +3,8 @@
 The names here are all that a user types. Importing this package imports neither TensorFlow nor Spark.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
 from emberflow.errors import (
     ClusterError,
@@ -26,7 +26,7 @@ from emberflow.local_cluster import local_cluster
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
 
@@ -59,11 +59,11 @@ __all__ = [
 __version__ = "0.1.0.dev0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name == "tfrecord":
-        return import_module("emberflow.tfrecord")
+        return _importlib.import_module("emberflow.tfrecord")
     if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
+        return getattr(_importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'emberflow' has no attribute {name!r}")
 
 
