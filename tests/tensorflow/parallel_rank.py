@@ -21,7 +21,7 @@ import tensorflow as tf
 from emberflow.strategies.collectives import start_collectives
 from emberflow.strategies.data_parallel import distribute
 from emberflow.strategies.ring import Listener, Ring
-from tests.tensorflow import parallel_scenes
+from tests.tensorflow import parallel_contract, parallel_scenes
 from tests.tensorflow.parallel_cases import CASES, EVALUATED, Case, batches_of, dataset
 
 
@@ -88,6 +88,9 @@ class Rank:
 
     def scene(self, name: str, transport: str, folder: str) -> Any:
         return getattr(parallel_scenes, name)(self.transports[transport], folder)
+
+    def broken_promises(self) -> list[str]:
+        return parallel_contract.broken_promises()
 
     def close(self, name: str) -> None:
         self.transports.pop(name).close()

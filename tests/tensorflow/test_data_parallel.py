@@ -167,3 +167,7 @@ def test_another_model_on_a_rank_is_refused_by_all(crew: Crew) -> None:
 def test_own_loops_and_single_batches_are_reduced_too(crew: Crew, transport: str) -> None:
     first, second = scene(crew, "trained_by_hand", transport)
     assert first == second
+
+
+def test_keras_keeps_the_promises_that_the_hooks_rely_on(crew: Crew) -> None:
+    assert crew.ask(1, do="broken_promises")[0] == []

@@ -9,7 +9,7 @@ Who owns what:
     collectives    TensorFlow's own collectives, the transport for GPUs
     data_parallel  `distribute`: the hooks on one Keras model
     gradients      one reduction of all gradients, weighted by rows
-    step           what one training or test step knows: its rows, and what must be undone when it has none
+    replica        one model on one rank, and the step that it is in: its rows, what to undo when it has none
     metrics        the state of the metrics, summed over ranks
     spread         the chief's weights and seeds to all ranks, moving statistics averaged
     fitting        `fit` and `evaluate`: which callbacks run where, where to start, when all stop

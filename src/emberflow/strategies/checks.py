@@ -35,6 +35,11 @@ def check_layers(model: Any) -> None:
                 f"Received: synchronized=True in layer {layer.name!r}",
                 "Write synchronized=False (statistics of the worker's own batch), or use LayerNormalization.",
             )
+    if any(_masks(layer) for layer in layers_of(model)) and _gives_sequences(model):
+        _log.warning(
+            "The model masks steps of sequences: each worker's loss is the mean over its own unmasked steps, and "
+            "workers are weighed by rows, so results differ slightly from those of one process."
+        )
 
 
 def layers_of(layer: Any) -> Iterator[Any]:
@@ -50,8 +55,9 @@ def layers_of(layer: Any) -> Iterator[Any]:
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """Return the model's optimizers: that of `compile`, and those that a custom step keeps beside it."""
-    found = [model.optimizer, *(leaf for value in vars(model).values() for leaf in _leaves(value))]
+    """Return all optimizers in a model: that of `compile`, and those that a custom step keeps beside it."""
+    holders = [model, *layers_of(model)]
+    found = [leaf for holder in holders for value in vars(holder).values() for leaf in _leaves(value)]
     unique = {id(each): each for each in found if isinstance(each, keras.optimizers.Optimizer)}
     return list(unique.values())
 
@@ -60,3 +66,12 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _masks(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.Masking) or bool(getattr(layer, "mask_zero", False))
+
+
+def _gives_sequences(model: Any) -> bool:
+    """Whether an output has steps, as far as it is known before the first batch."""
+    return any(len(output.shape) > 2 for output in getattr(model, "outputs", None) or [])

@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 import tensorflow as tf
-
 from emberflow.errors import PeerError
 from emberflow.strategies.transport import Tensor
 

@@ -11,15 +11,14 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow.errors import ModelError
 from emberflow.strategies.checks import check_compiled, check_layers, optimizers_of
 from emberflow.strategies.fitting import hook_fit
 from emberflow.strategies.gradients import hook_optimizer
 from emberflow.strategies.metrics import hook_metrics, reduce_logs
-from emberflow.strategies.replica import Replica
+from emberflow.strategies.replica import Replica, Step
 from emberflow.strategies.spread import spread_model
 from emberflow.strategies.transport import Transport
-
-_MARK = "emberflow_ranks"
 
 
 def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> Any:
@@ -39,12 +38,13 @@ def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> 
     Raises:
         ModelError: The model cannot be trained exactly on many ranks; the message says what to change.
     """
-    if hasattr(model, _MARK):
+    if _is_distributed(model, transport):
         return model
     replica = Replica(model, transport, seed)
-    setattr(model, _MARK, transport.ranks)
     if model.built and model.variables:
         spread_model(replica)
+    if transport.ranks == 1:  # plain Keras, at its full speed
+        return model
     _hook_steps(replica)
     hook_metrics(replica)
     hook_fit(replica)
@@ -52,6 +52,16 @@ def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> 
     if model.compiled:
         _follow_compile(replica)
     return model
+
+
+def _is_distributed(model: Any, transport: Transport) -> bool:
+    known = getattr(vars(model).get("fit"), "transport", None)
+    if known not in (None, transport):
+        raise ModelError(
+            f"A model can be distributed once. Received: model={model.name!r}, distributed over other connections",
+            "Build a new model in each run, and set its weights by set_weights(old.get_weights()).",
+        )
+    return known is not None
 
 
 def _hook_compile(replica: Replica) -> None:
@@ -83,6 +93,7 @@ def _hook_steps(replica: Replica) -> None:
         _prepare(replica, data)
         with replica.stepping(data, is_training=True) as step:
             logs = inner_train(data)
+            _check_reduced(replica, step)
             step.settle()
             replica.rows_seen.assign_add(step.rows)
             return reduce_logs(replica, step, logs)
@@ -96,6 +107,16 @@ def _hook_steps(replica: Replica) -> None:
 
     model.train_step = train_step
     model.test_step = test_step
+
+
+def _check_reduced(replica: Replica, step: Step) -> None:
+    """A step that trains without a Keras optimizer would train each rank on its own, and nobody would notice."""
+    if replica.model.trainable_weights and not step.is_reduced:
+        raise ModelError(
+            "A training step must apply its gradients by a Keras optimizer that is an attribute of the model. "
+            f"Received: train_step of {type(replica.model).__name__}, which applied none",
+            "Call self.optimizer.apply_gradients(...) in train_step.",
+        )
 
 
 def _prepare(replica: Replica, data: Any) -> None:

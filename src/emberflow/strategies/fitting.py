@@ -39,8 +39,10 @@ def hook_fit(replica: Replica) -> None:
             _join(replica, inner_fit, given.arguments)
             return inner_fit(*given.args, **given.kwargs)
 
+    fit.transport = replica.transport  # type: ignore[attr-defined] # says that the model is distributed
     model.fit = fit
-    for name in ("evaluate", "train_on_batch", "test_on_batch"):
+    model.evaluate = _guarded_evaluate(replica, model.evaluate)
+    for name in ("train_on_batch", "test_on_batch"):
         setattr(model, name, _guarded(replica, getattr(model, name)))
 
 
@@ -62,12 +64,22 @@ def peer_errors(transport: Transport) -> Iterator[None]:
 
 def _guarded(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not replica.is_chief and kwargs.get("verbose", "auto") == "auto" and inner.__name__ == "evaluate":
-            kwargs["verbose"] = 0
         with peer_errors(replica.transport):
             return inner(*args, **kwargs)
 
     return call
+
+
+def _guarded_evaluate(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        if not replica.is_chief and kwargs.get("verbose", "auto") == "auto":
+            kwargs["verbose"] = 0
+        with peer_errors(replica.transport):
+            logs = inner(*args, **kwargs)
+        # Keras has no names for the results where it saw no batch; callbacks must see the same on all ranks.
+        return {name: float(value) for name, value in replica.results.items()} if logs == {} else logs
+
+    return evaluate
 
 
 def _join(replica: Replica, inner_fit: Callable[..., Any], given: dict[str, Any]) -> None:

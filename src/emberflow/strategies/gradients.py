@@ -38,7 +38,7 @@ def reduce_gradients(replica: Replica, grads: list[Any]) -> list[Any]:
     total, stop = head[0], head[1]
     replica.stop_agreed.assign(tf.maximum(replica.stop_agreed, stop))
     if step is not None:
-        step.total = total
+        step.note_total(total)
     reduced = list(grads)
     for (place, grad), grad_sum in zip(dense.items(), sums, strict=True):
         reduced[place] = _divided(grad_sum, total, grad.dtype)

@@ -24,7 +24,8 @@ def hook_metrics(replica: Replica) -> None:
         step = replica.step
         if step is None:
             average_statistics(replica)
-            return _result_of_all(replica, inner)
+            replica.results = _result_of_all(replica, inner)
+            return dict(replica.results)
         step.settle()
         if not step.is_training:
             return inner()

@@ -19,6 +19,7 @@ class Step:
         self.is_training = is_training
         self.rows = rows_of(data)
         self.total: Tensor | None = None  # rows of all ranks, known after the first reduction
+        self.is_reduced = False
         self.logs_are_reduced = False
         self._replica = replica
         self._is_settled = False
@@ -28,6 +29,12 @@ class Step:
         if is_training:
             kept += [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
         self._before = [(variable, tf.convert_to_tensor(variable)) for variable in kept]
+
+    def note_total(self, total: Tensor) -> None:
+        """Note the rows of all ranks, unless they are known only inside a branch of the step's graph."""
+        self.is_reduced = True
+        if getattr(total, "graph", None) is getattr(self.rows, "graph", None):
+            self.total = total
 
     def settle(self) -> None:
         """Undo what a step without rows did, else weigh its means by rows. Once in each step.
@@ -53,13 +60,11 @@ class Step:
         share = self.rows if self.total is None else tf.math.divide_no_nan(self.rows, self.total)
         before = {id(variable): value for variable, value in self._before}
         for metric in self._means:
-            variables = [v for v in metric.variables if id(v) in before]
-            if len(variables) != 2:  # made during this very step
+            if id(metric.count) not in before:  # made during this very step
                 continue
-            total, count = variables
-            rise = tf.convert_to_tensor(count) - before[id(count)]
+            rise = tf.convert_to_tensor(metric.count) - before[id(metric.count)]
             factor = tf.where(self._counts_batches(metric, rise), tf.cast(share, rise.dtype), 1.0)
-            for variable in (total, count):
+            for variable in (metric.total, metric.count):
                 old = before[id(variable)]
                 variable.assign(old + (tf.convert_to_tensor(variable) - old) * factor)
         return tf.constant(0)
@@ -82,6 +87,7 @@ class Replica:
         self.is_spread = False  # whether all ranks started from the chief's weights
         self.is_prepared = False  # whether all state exists that a step needs to look at before it runs
         self.has_trained = False  # whether there are moving statistics that were not averaged yet
+        self.results: dict[str, Any] = {}  # of all ranks, when a training epoch or an evaluation last ended
         self.stop_asked = tf.Variable(0.0, trainable=False, name="stop_asked")
         self.stop_agreed = tf.Variable(0.0, trainable=False, name="stop_agreed")
         self.rows_seen = tf.Variable(0.0, trainable=False, name="rows_seen")
