@@ -176,14 +176,16 @@ def _plan(
         waits_for_rows=waits_for_rows,
         gpus=config.gpus,
         gpu_source=config.gpu_source,
-        transport=_transport(config),
+        transport=_transport(config, nodes),
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
     )
 
 
-def _transport(config: RunConfig) -> Literal["ring", "collectives"]:
+def _transport(config: RunConfig, nodes: "tuple[Node, ...]") -> Literal["ring", "collectives"]:
     if config.transport == "auto":
-        return "collectives" if config.gpus else "ring"
+        # Workers of parameter servers run a TensorFlow server of their own, at the address of the collectives'.
+        has_ps = any(node.role == "ps" for node in nodes)
+        return "collectives" if config.gpus and not has_ps else "ring"
     return config.transport
 
 

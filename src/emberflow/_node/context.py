@@ -256,6 +256,12 @@ class Context:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""
         import tensorflow as tf
 
+        if self._parallel.has_collectives:
+            raise ConfigError(
+                "TensorFlow's collectives have taken this node's address for a server of their own. "
+                f'Received: transport="collectives", or "auto" with gpus={len(self.devices)}.',
+                fix='Pass transport="ring" to ef.run.',
+            )
         server = tf.distribute.Server(
             tf.train.ClusterSpec(self.cluster_spec),
             job_name=self.role,

@@ -33,6 +33,11 @@ class Parallel:
             return {}
         return {"ring": f"{self._order.host}:{self._door.getsockname()[1]}"}
 
+    @property
+    def has_collectives(self) -> bool:
+        """Whether TensorFlow's collectives run here, with their server."""
+        return self._transport is not None and self._order.plan.transport == "collectives"
+
     def meet(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:
         """Hear of the others."""
         self._addresses = [each["ring"] for each in endpoints if "ring" in each]
@@ -45,7 +50,7 @@ class Parallel:
         """Return TensorFlow's strategy: the one that the collectives were started with, if they were."""
         import tensorflow as tf
 
-        if self._transport is not None and self._order.plan.transport == "collectives":
+        if self.has_collectives:
             return self._transport.strategy
         return tf.distribute.MultiWorkerMirroredStrategy()
 
