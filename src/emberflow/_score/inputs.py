@@ -1,0 +1,332 @@
+"""Which columns become which of the model's inputs, decided on the driver before any task runs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from emberflow._feed.arrays import Leaf, is_bytes, is_vector, leaves_of, list_levels
+from emberflow._feed.columns import _natural_dtype, find_leaves
+from emberflow._score.facts import BYTES, ModelFacts, Shape, Tensor, shape_text
+from emberflow.errors import ConfigError, ModelError
+
+Inputs = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
+NUMBERS = "biuf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputColumn:
+    """How one column is read.
+
+    Attributes:
+        leaf: Where it is in a record batch.
+        stored: The dtype to read it as: that of the numbers in binary values, else the input's.
+        lengths: What each list level must hold, None for any.
+        decode: Whether binary values hold numbers of `stored`.
+        limits: Least and most value that the input can hold, where the column could hold others.
+    """
+
+    leaf: Leaf
+    stored: str
+    lengths: Shape
+    decode: bool = False
+    limits: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputPlan:
+    """How one input of the model comes from columns; several are put side by side.
+
+    Attributes:
+        name: The model's name of it.
+        dtype: The tensor's dtype.
+        shape: Dimensions of one row; None takes what the rows have.
+        ragged: How many list levels become ragged ones of a tf.RaggedTensor.
+        columns: Where the values are.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape
+    columns: tuple[InputColumn, ...]
+    ragged: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the user declares of columns, by name: the shape of a row, and the dtype of binary numbers."""
+
+    shapes: Mapping[str, Sequence[int | None]]
+    dtypes: Mapping[str, Any]
+
+
+def plan_inputs(schema: Any, model: ModelFacts, inputs: Inputs, wishes: Wishes) -> tuple[InputPlan, ...]:
+    """Return how each input of the model comes from the columns of an Arrow schema."""
+    leaves = list(leaves_of(schema))
+    chosen = _assign(leaves, model, inputs)
+    used = {name for names in chosen.values() for name in names}
+    for option in ("shapes", "dtypes"):
+        for name in getattr(wishes, option):
+            if name not in used:
+                raise ConfigError(
+                    f"`{option}` must name columns that the model takes. Received: {option} for {name!r}; "
+                    f"it takes: {', '.join(sorted(used))}.",
+                    fix=f"Correct the name in {option}=, or leave it out.",
+                )
+    tensors = {tensor.name: tensor for tensor in model.inputs}
+    return tuple(
+        _plan(tensors.get(name, Tensor(name=name)), [_leaf(leaves, column) for column in columns], wishes)
+        for name, columns in chosen.items()
+    )
+
+
+def _assign(leaves: Sequence[Leaf], model: ModelFacts, inputs: Inputs) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each input."""
+    if model.kind == "function":
+        return _assign_free(leaves, inputs)
+    names = [tensor.name for tensor in model.inputs]
+    if isinstance(inputs, Mapping):
+        if sorted(inputs) != sorted(names):
+            raise _wrong_inputs(model, f"inputs for {', '.join(inputs) or 'none'}", leaves)
+        return {name: _columns(inputs[name]) for name in names}
+    if inputs is not None:
+        if len(names) != 1:
+            raise _wrong_inputs(model, f"inputs={inputs!r}", leaves)
+        return {names[0]: _columns(inputs)}
+    known = [leaf.name for leaf in leaves]
+    if all(name in known for name in names):
+        return {name: (name,) for name in names}
+    if len(names) == len(known) == 1:
+        return {names[0]: (known[0],)}
+    raise _wrong_inputs(model, "inputs=None, and no columns of these names", leaves)
+
+
+def _assign_free(leaves: Sequence[Leaf], inputs: Inputs) -> dict[str, tuple[str, ...]]:
+    """Return the arrays that a function is called with: it says nothing about itself."""
+    if isinstance(inputs, Mapping):
+        return {name: _columns(columns) for name, columns in inputs.items()}
+    if inputs is None and len(leaves) == 1:
+        inputs = leaves[0].name
+    if inputs:
+        return {name: (name,) for name in _columns(inputs)}
+    raise ConfigError(
+        f"A function must be told its columns. Received: inputs={inputs!r}.",
+        fix='Pass inputs="column" for one array, or inputs={"name": "column"} for a dictionary of arrays.',
+    )
+
+
+def _columns(value: str | Sequence[str]) -> tuple[str, ...]:
+    columns = (value,) if isinstance(value, str) else tuple(value)
+    if not columns or not all(isinstance(column, str) for column in columns):
+        raise ConfigError(
+            f"`inputs` must name columns. Received: {value!r}.",
+            fix='Pass inputs={"input": "column"}, or a list of columns to put side by side.',
+        )
+    return columns
+
+
+def _wrong_inputs(model: ModelFacts, received: str, leaves: Sequence[Leaf]) -> ConfigError:
+    wanted = ", ".join(str(tensor) for tensor in model.inputs)
+    example = ", ".join(f'"{tensor.name}": "column"' for tensor in model.inputs)
+    return ConfigError(
+        f"Each input of the model must get a column. It takes: {wanted}. Received: {received}; the DataFrame has: "
+        f"{', '.join(leaf.name for leaf in leaves)}.",
+        fix=f"Pass inputs={{{example}}}.",
+    )
+
+
+def _leaf(leaves: Sequence[Leaf], name: str) -> Leaf:
+    found = find_leaves(leaves, name)
+    if len(found) > 1:
+        raise ConfigError(
+            f"An input must come from one column. Received: {name!r}, a struct with the fields "
+            f"{', '.join(leaf.name for leaf in found)}.",
+            fix=f"Name its fields: inputs=[{', '.join(repr(leaf.name) for leaf in found)}].",
+        )
+    return found[0]
+
+
+def _plan(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:
+    if tensor.dtype is not None and not _is_known(tensor.dtype):
+        raise ModelError(
+            f"The model's input {tensor.name!r} must be a tensor of numbers or strings. Received: {tensor.dtype}.",
+            fix="Export a signature that takes such tensors and makes its own from them.",
+        )
+    if not tensor.has_rows:
+        raise ModelError(
+            f"The model's input {tensor.name!r} must have a first dimension of rows. Received: a scalar.",
+            fix="Export a signature whose inputs are batches.",
+        )
+    if len(leaves) > 1:
+        return _side_by_side(tensor, leaves, wishes)
+    leaf = leaves[0]
+    dtype, stored, decode = _dtypes(tensor, leaf, wishes.dtypes.get(leaf.name))
+    levels = 1 if decode or is_vector(leaf.type) else list_levels(leaf.type)[0]
+    shape = _row_shape(tensor, leaf, levels, wishes.shapes.get(leaf.name))
+    if tensor.is_ragged:
+        ragged = max((at + 1 for at, size in enumerate(shape) if size is None), default=0)
+        lengths = _lengths(tensor, leaf, levels, shape)
+        column = InputColumn(leaf=leaf, stored=stored, lengths=lengths, limits=_limits(leaf, dtype))
+        return InputPlan(
+            name=tensor.name, dtype=dtype, shape=shape[ragged:], columns=(column,), ragged=ragged
+        )
+    column = InputColumn(
+        leaf=leaf,
+        stored=stored,
+        lengths=_lengths(tensor, leaf, levels, shape),
+        decode=decode,
+        limits=None if decode else _limits(leaf, dtype),
+    )
+    return InputPlan(name=tensor.name, dtype=dtype, shape=shape, columns=(column,))
+
+
+def _side_by_side(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:
+    """Plan an input of one dimension whose values are those of several columns, one after the other."""
+    if tensor.shape is not None and len(tensor.shape) != 1:
+        raise ConfigError(
+            f"Several columns can be put side by side for an input of one dimension only. Received: {len(leaves)} "
+            f"columns for {tensor}.",
+            fix="Put the values into one array column in Spark.",
+        )
+    columns, dtype = [], ""
+    for leaf in leaves:
+        dtype, stored, decode = _dtypes(tensor, leaf, wishes.dtypes.get(leaf.name))
+        levels = 1 if decode or is_vector(leaf.type) else list_levels(leaf.type)[0]
+        wish = wishes.shapes.get(leaf.name)
+        lengths: Shape = (
+            (None,) * levels if wish is None else (math.prod(size or 0 for size in wish),) * bool(levels)
+        )
+        limits = None if decode else _limits(leaf, dtype)
+        columns.append(InputColumn(leaf=leaf, stored=stored, lengths=lengths, decode=decode, limits=limits))
+    size = tensor.shape[0] if tensor.shape else None
+    return InputPlan(name=tensor.name, dtype=dtype, shape=(size,), columns=_fitted(tensor, columns, size))
+
+
+def _fitted(tensor: Tensor, columns: list[InputColumn], size: int | None) -> tuple[InputColumn, ...]:
+    """Return the columns with the one length that nobody declared, which is what the others leave."""
+    open_ones = [column for column in columns if None in column.lengths or len(column.lengths) > 1]
+    known = sum(column.lengths[0] or 0 if column.lengths else 1 for column in columns)
+    rest = None if size is None else size - known
+    if (
+        len(open_ones) > 1
+        or (open_ones and rest is None)
+        or (rest is not None and (rest > 0) != bool(open_ones))
+    ):
+        raise ConfigError(
+            f"The columns of one input must have as many values as it takes. It takes: {tensor}. Received: "
+            f"{', '.join(f'{column.leaf.name} ({column.leaf.type})' for column in columns)}.",
+            fix="Name as many columns as the input has values; declare the length of arrays: "
+            'shapes={"column": (3,)}.',
+        )
+    return tuple(
+        InputColumn(
+            leaf=column.leaf,
+            stored=column.stored,
+            lengths=(rest,),
+            decode=column.decode,
+            limits=column.limits,
+        )
+        if column in open_ones
+        else column
+        for column in columns
+    )
+
+
+def _is_known(dtype: str) -> bool:
+    if dtype in {BYTES, "bfloat16"}:
+        return True
+    try:
+        return np.dtype(dtype).kind in NUMBERS
+    except TypeError:
+        return False
+
+
+def _dtypes(tensor: Tensor, leaf: Leaf, wish: Any) -> tuple[str, str, bool]:
+    """Return the dtype of the tensor, the one to read the column as, and whether binary values hold numbers."""
+    natural, inner = _natural_dtype(leaf)
+    wished = None if wish is None else _wished(leaf, wish)
+    target = tensor.dtype or (wished if wished is not None else natural)
+    if natural == BYTES and target != BYTES and is_bytes(inner) and not list_levels(leaf.type)[0]:
+        return target, wished or _in_numpy(target), True
+    if not _can_become(natural, target):
+        raise ConfigError(
+            f"Column {leaf.name!r} must have a type that the model's input {tensor} can take. Received: {leaf.type}.",
+            fix=f'Cast it in Spark: df.withColumn("{leaf.name}", ...cast(...)).',
+        )
+    return target, _in_numpy(target), False
+
+
+def _wished(leaf: Leaf, wish: Any) -> str:
+    try:
+        dtype = np.dtype(getattr(wish, "as_numpy_dtype", wish))
+    except TypeError:
+        dtype = np.dtype("O")
+    if dtype.kind not in NUMBERS:
+        raise ConfigError(
+            f"`dtypes` must name a dtype of numbers. Received: {wish!r} for {leaf.name!r}.",
+            fix=f'Pass dtypes={{"{leaf.name}": "uint8"}} for binary values that hold bytes.',
+        )
+    return str(dtype.name)
+
+
+def _in_numpy(dtype: str) -> str:
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+def _can_become(natural: str, target: str) -> bool:
+    """Tell whether values may be given as another dtype; fractions are never cut off in silence."""
+    if BYTES in (natural, target):
+        return natural == target
+    kind, wanted = np.dtype(natural).kind, np.dtype(_in_numpy(target)).kind
+    return wanted == "f" or kind == wanted == "b" or (kind in "biu" and wanted in "iu")
+
+
+def _limits(leaf: Leaf, target: str) -> tuple[int, int] | None:
+    """Return what the target can hold, if the column may hold more than that."""
+    natural = _natural_dtype(leaf)[0]
+    if BYTES in (natural, target) or np.dtype(_in_numpy(target)).kind not in "iu":
+        return None
+    if np.dtype(natural).kind == "b" or np.can_cast(natural, target, "safe"):
+        return None
+    bounds = np.iinfo(target)
+    return int(bounds.min), int(bounds.max)
+
+
+def _row_shape(tensor: Tensor, leaf: Leaf, levels: int, wish: Sequence[int | None] | None) -> Shape:
+    """Return the shape of one row: the model's, with what the user declared in the place of what it leaves open."""
+    if tensor.shape is None:
+        return (None,) * levels if wish is None else tuple(wish)
+    if wish is None:
+        return tensor.shape
+    declared = tuple(wish)
+    fits = len(declared) == len(tensor.shape) and all(
+        size is None or size == given for size, given in zip(tensor.shape, declared, strict=True)
+    )
+    if not fits:
+        raise ConfigError(
+            f"`shapes` must agree with the model. It takes: {tensor}. "
+            f"Received: {shape_text(declared)} for {leaf.name!r}.",
+            fix=f'Leave shapes={{"{leaf.name}": ...}} out, or give the model\'s own shape.',
+        )
+    return declared
+
+
+def _lengths(tensor: Tensor, leaf: Leaf, levels: int, shape: Shape) -> Shape:
+    """Return what each list level of the column must hold so that a row has this shape."""
+    if levels == len(shape):
+        return shape
+    if None not in shape:
+        sizes = [size or 0 for size in shape]
+        if levels == 1:
+            return (math.prod(sizes),)
+        wide = tuple(size for size in sizes if size != 1)
+        if levels == len(wide):
+            return wide
+    raise ConfigError(
+        f"Column {leaf.name!r} must have rows of shape {shape_text(shape)} for the model's input {tensor}. Received: "
+        f"{leaf.type}.",
+        fix=f'Make it an array of that many dimensions in Spark, or declare shapes={{"{leaf.name}": (...)}} '
+        "for a flat array.",
+    )

@@ -1,0 +1,136 @@
+"""Everything that a call of `ef.predict` decides on the driver, before any task runs."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberflow._score.columns import output_columns, used_columns
+from emberflow._score.facts import ModelFacts
+from emberflow._score.inputs import Inputs, Wishes, plan_inputs
+from emberflow._score.scoring import ScoreSpec
+from emberflow._score.source import Source
+from emberflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ERRORS = ("raise", "null", "keep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asked for, apart from the model; see `ef.predict`."""
+
+    inputs: Inputs
+    outputs: Any
+    batch_size: int
+    keep: Sequence[str] | None
+    errors: str
+    error_column: str
+    gpus: int
+    shapes: Mapping[str, Sequence[int | None]]
+    dtypes: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("gpus", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(
+                    f"`{name}` must be a whole number, {least} or more. Received: {name}={value!r}.",
+                    fix=f"Pass {name}={max(least, 1)} or higher.",
+                )
+        if self.errors not in ERRORS:
+            raise ConfigError(
+                f'`errors` must be "raise", "null" or "keep". Received: errors={self.errors!r}.',
+                fix='Pass errors="keep" to get a column with the reasons.',
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePlan:
+    """What Spark is given: the columns to send, the task's orders, the result's schema, the tasks' resources."""
+
+    columns: tuple[str, ...]
+    spec: ScoreSpec
+    schema: "StructType"
+    profile: Any
+
+
+def check_frame(df: Any) -> None:
+    """Refuse what is no DataFrame, or one whose columns cannot be told apart."""
+    if not hasattr(df, "mapInArrow"):
+        raise ConfigError(
+            f"The first argument must be a Spark DataFrame. Received: {type(df).__name__}.",
+            fix="Pass spark.createDataFrame(...).",
+        )
+    lower = [name.lower() for name in df.columns]
+    doubled = sorted({name for name in df.columns if lower.count(name.lower()) > 1})
+    if doubled:
+        raise ConfigError(
+            f"Columns must have different names. Received: {', '.join(doubled)} more than once.",
+            fix="Rename or drop one of them.",
+        )
+
+
+def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Request) -> ScorePlan:
+    """Check the request against the DataFrame and the model, and plan the job."""
+    from pyspark.sql.types import StructType
+
+    from emberflow.tfrecord.types import arrow_schema
+
+    kept = _kept(df, request.keep)
+    wishes = Wishes(shapes=request.shapes, dtypes=request.dtypes)
+    inputs = plan_inputs(arrow_schema(df.schema), facts, request.inputs, wishes)
+    error_column = request.error_column if request.errors == "keep" else ""
+    outputs, fields = output_columns(facts, request.outputs, kept, error_column)
+    rows = next((tensor.rows for tensor in facts.inputs if tensor.rows is not None), None)
+    names = tuple(tensor.name for tensor in facts.outputs) or tuple(plan.name for plan in outputs)
+    spec = ScoreSpec(
+        source=dataclasses.replace(source, outputs=names),
+        tensors=facts.inputs,
+        inputs=inputs,
+        outputs=outputs,
+        keep=tuple(kept),
+        batch_size=rows or request.batch_size,
+        errors=request.errors,
+        error_column=request.error_column,
+        rows=rows,
+        gpus=request.gpus,
+    )
+    return ScorePlan(
+        columns=tuple(_quoted(name) for name in used_columns(df.columns, kept, inputs)),
+        spec=spec,
+        schema=StructType([*(df.schema[name] for name in kept), *fields]),
+        profile=_profile(df.sparkSession, request.gpus),
+    )
+
+
+def _kept(df: "DataFrame", keep: Sequence[str] | None) -> list[str]:
+    if keep is None:
+        return list(df.columns)
+    names = [keep] if isinstance(keep, str) else list(keep)
+    unknown = [name for name in names if name not in df.columns]
+    if unknown or len(set(names)) < len(names):
+        raise ConfigError(
+            "`keep` must name columns of the DataFrame, each once. Received: "
+            f"{', '.join(unknown or names)}; there are: {', '.join(df.columns)}.",
+            fix="Correct the names, or leave keep= out to keep all.",
+        )
+    return names
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _profile(spark: "SparkSession", gpus: int) -> Any:
+    from emberflow._plan.stages import Stage
+    from emberflow._spark.facts import read_facts
+    from emberflow._spark.profiles import check_gpus, profile_of
+    from emberflow.config import RunConfig
+
+    facts = read_facts(spark)
+    check_gpus(RunConfig(workers=1, gpus=gpus), facts)
+    return profile_of(Stage(first_rank=0, ranks=1, gpus=gpus), facts)

@@ -1,0 +1,218 @@
+"""Models in the process that scores: loaded once, kept for later tasks."""
+
+import contextlib
+import fcntl
+import os
+import pickle
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emberflow import storage
+from emberflow._score.facts import Tensor
+from emberflow._score.keras_model import describe_keras, flatten, load_keras, structure_of
+from emberflow._score.rows import Group, Ragged
+from emberflow._score.source import Source, is_keras_file
+from emberflow.errors import ModelError
+
+KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors
+
+Predict = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+_loaded: "OrderedDict[str, Predict]" = OrderedDict()
+_lock = threading.Lock()
+
+
+def predictor_of(source: Source, inputs: Sequence[Tensor], threads: int = 0) -> Predict:
+    """Return the model as a function of arrays by name; load it only if this process has not yet."""
+    with _lock:
+        if source.key not in _loaded:
+            while len(_loaded) >= KEPT:
+                _loaded.popitem(last=False)
+            _loaded[source.key] = _load(source, inputs, threads)
+        _loaded.move_to_end(source.key)
+        return _loaded[source.key]
+
+
+def ask(predict: Predict, group: Group, rows: int | None) -> dict[str, Any]:
+    """Return the model's answer for the rows of a group; `rows` is the number that it insists on, if any."""
+    if rows is None or rows == group.count:
+        return dict(predict(group.arrays))
+    more = rows - group.count
+    padded = {
+        name: np.concatenate([array, np.repeat(array[-1:], more, axis=0)])
+        for name, array in group.arrays.items()
+    }
+    return {name: np.asarray(value)[: group.count] for name, value in predict(padded).items()}
+
+
+def _load(source: Source, inputs: Sequence[Tensor], threads: int) -> Predict:
+    if source.kind == "function":
+        return _function(source)
+    _limit_threads(threads)
+    path = located(source)
+    if source.kind == "keras":
+        return _keras(source, path)
+    return _saved_model(source, path, inputs)
+
+
+def _limit_threads(threads: int) -> None:
+    """Let TensorFlow use the cores that Spark gave to this task, not all of the host's for each task."""
+    import tensorflow as tf
+
+    if threads:
+        with contextlib.suppress(RuntimeError):  # TensorFlow has started already
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
+
+
+def _saved_model(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict:
+    import tensorflow as tf
+
+    try:
+        model = tf.saved_model.load(path, tags=list(source.tags))
+        signature = model.signatures[source.signature]
+    except Exception as error:
+        raise ModelError(
+            f"The SavedModel {source.path or path} cannot be loaded: {type(error).__name__}: {error}",
+            fix="Check that it loads with tf.saved_model.load in the executors' version of TensorFlow "
+            f"({tf.__version__}).",
+        ) from error
+    dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+
+    def predict(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = signature(**{name: _to_tensor(tf, value, dtypes[name]) for name, value in arrays.items()})
+        return {name: _to_numpy(value) for name, value in answer.items()}
+
+    predict.model = model  # type: ignore[attr-defined]  # the signature alone does not keep the variables alive
+    return predict
+
+
+def _keras(source: Source, path: str) -> Predict:
+    import tensorflow as tf
+
+    objects = {name: pickle.loads(data) for name, data in source.objects.items()}
+    model = load_keras(path, custom_objects=objects, safe_mode=source.safe_mode)
+    model.jit_compile = False  # XLA compiles anew for each number of rows
+    facts = describe_keras(model)
+    dtypes = {tensor.name: tensor.dtype for tensor in facts.inputs}
+    arranged = structure_of(model, [tensor.name for tensor in facts.inputs])
+
+    def predict(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        tensors = {name: _to_tensor(tf, value, dtypes[name]) for name, value in arrays.items()}
+        answer = model.predict_on_batch(arranged(tensors))
+        return dict(zip(source.outputs, flatten(answer), strict=True))
+
+    return predict
+
+
+def _function(source: Source) -> Predict:
+    answer_of = pickle.loads(source.fn)()
+    if not callable(answer_of):
+        raise ModelError(
+            f"The function must return a predictor, a function of arrays. Received: {type(answer_of).__name__}.",
+            fix="Return a function: def load(): model = ...; return lambda x: model.predict_on_batch(x)",
+        )
+
+    def predict(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = {name: _plain_array(value) for name, value in arrays.items()}
+        answer = answer_of(next(iter(given.values())) if source.takes_one else given)
+        return _named(answer, source.outputs)
+
+    return predict
+
+
+def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    if isinstance(answer, Mapping):
+        missing = [name for name in names if name not in answer]
+        if missing:
+            raise ModelError(
+                f"The predictor must give the declared outputs. Received: {', '.join(map(str, answer))}; missing: "
+                f"{', '.join(missing)}.",
+                fix="Return a dictionary with all names of outputs=.",
+            )
+        return answer
+    values = answer if isinstance(answer, tuple | list) and len(names) > 1 else [answer]
+    if len(values) != len(names):
+        raise ModelError(
+            f"The predictor must give the declared outputs {', '.join(names)}. Received: {len(values)} values.",
+            fix="Return a dictionary by name, or as many arrays as outputs= declares.",
+        )
+    return dict(zip(names, values, strict=True))
+
+
+def _plain_array(value: Any) -> Any:
+    if isinstance(value, Ragged):
+        import tensorflow as tf
+
+        return _to_tensor(tf, value, None)
+    return value
+
+
+def _to_tensor(tf: Any, value: Any, dtype: str | None) -> Any:
+    if isinstance(value, Ragged):
+        return tf.RaggedTensor.from_nested_row_splits(value.values, value.splits, validate=False)
+    tensor = tf.convert_to_tensor(value, tf.string) if value.dtype == object else tf.convert_to_tensor(value)
+    return tf.cast(tensor, tf.bfloat16) if dtype == "bfloat16" else tensor
+
+
+def _to_numpy(value: Any) -> Any:
+    return value.numpy() if hasattr(value, "numpy") and not hasattr(value, "nested_row_splits") else value
+
+
+def located(source: Source) -> str:
+    """Return the model's place on this host's disk; the first process of an executor brings it there."""
+    if source.file:
+        from pyspark import SparkFiles
+
+        file = Path(SparkFiles.get(source.file))
+        return str(_once(file.with_suffix(""), lambda to: _unzip(file, to)) if source.is_archive else file)
+    if storage.is_local(source.path):
+        return source.path.removeprefix("file://").removeprefix("file:")
+    place = _cache_folder() / f"emberflow-model-{source.key}"
+    if is_keras_file(source.path):
+        folder = _once(place, lambda to: _get_file(source.path, to))
+        return str(folder / Path(source.path).name)
+    return str(_once(place, lambda to: storage.get_folder(source.path, to)))
+
+
+def _cache_folder() -> Path:
+    """Return a folder that this executor's processes share and Spark deletes with the executor."""
+    local = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0]
+    return Path(local) if Path(local).is_dir() else Path(tempfile.gettempdir())
+
+
+def _unzip(file: Path, to: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(to)
+
+
+def _get_file(path: str, to: Path) -> None:
+    with storage.open_file(path) as source, (to / Path(path).name).open("wb") as copy:
+        shutil.copyfileobj(source, copy, 1 << 20)
+
+
+def _once(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """Return the folder, filled by the first process that asks; the others wait for it."""
+    with _locked(folder.with_name(f"{folder.name}.lock")):
+        if not folder.exists():
+            aside = folder.with_name(f"{folder.name}.tmp")
+            shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+            aside.mkdir(mode=0o700, parents=True)
+            fill(aside)
+            aside.rename(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

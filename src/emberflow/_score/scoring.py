@@ -1,0 +1,147 @@
+"""Rows in, the same rows with the model's answers out: batches of Spark's, cut for the model, and cut back."""
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from emberflow._score.facts import Tensor
+from emberflow._score.inputs import InputPlan
+from emberflow._score.outputs import OutputPlan, arrow_of
+from emberflow._score.predictor import Predict, ask, predictor_of
+from emberflow._score.rows import Group, groups_of
+from emberflow._score.source import Source
+from emberflow.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSpec:
+    """All that a task is sent.
+
+    Attributes:
+        source: The model.
+        tensors: The model's inputs as it describes them.
+        inputs: How they come from columns.
+        outputs: What columns the answers become.
+        keep: The input columns that stay, in order.
+        batch_size: Rows in one call of the model.
+        errors: What to do with rows that do not fit: "raise", "null" or "keep".
+        error_column: The name of the column of reasons, for "keep".
+        rows: The number of rows that the model insists on, if any.
+        gpus: GPUs of this task.
+    """
+
+    source: Source
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[InputPlan, ...]
+    outputs: tuple[OutputPlan, ...]
+    keep: tuple[str, ...]
+    batch_size: int
+    errors: str
+    error_column: str = ""
+    rows: int | None = None
+    gpus: int = 0
+
+
+def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Any) -> Iterator[Any]:
+    """Yield each batch with its answers beside the kept columns, which are passed on untouched.
+
+    The model sees batches of `batch_size` rows, wherever Spark cut its own; what it says is cut back to them.
+    """
+    wanted = sorted({column.leaf.path[0] for plan in spec.inputs for column in plan.columns})
+    waiting: deque[Any] = deque()
+    queue: deque[Any] = deque()
+    queued, done = 0, None
+    for batch in batches:
+        waiting.append(batch)
+        queue.append(batch.select(wanted))
+        queued += batch.num_rows
+        while queued >= spec.batch_size:
+            done = _joined(done, score(_cut(queue, spec.batch_size)))
+            queued -= spec.batch_size
+        done = yield from _ready(spec, waiting, done)
+    if queued:
+        done = _joined(done, score(_cut(queue, queued)))
+    yield from _ready(spec, waiting, done)
+
+
+def _ready(spec: ScoreSpec, waiting: "deque[Any]", done: Any) -> Generator[Any, None, Any]:
+    """Yield the batches whose rows all have answers; return the answers that are left."""
+    while waiting and done is not None and done.num_rows >= waiting[0].num_rows:
+        batch = waiting.popleft()
+        yield _out(spec, batch, done.slice(0, batch.num_rows))
+        done = done.slice(batch.num_rows)
+    return done
+
+
+def _cut(queue: "deque[Any]", rows: int) -> Any:
+    """Take this many rows off the queue; they are copied only where they come from two batches."""
+    parts = []
+    while rows:
+        head = queue.popleft()
+        if head.num_rows > rows:
+            queue.appendleft(head.slice(rows))
+            head = head.slice(0, rows)
+        parts.append(head)
+        rows -= head.num_rows
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _joined(done: Any, more: Any) -> Any:
+    table = pa.Table.from_batches([more])
+    return table if done is None or not done.num_rows else pa.concat_tables([done, table])
+
+
+def _out(spec: ScoreSpec, batch: Any, answers: Any) -> Any:
+    new = (
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in answers.columns
+    )
+    columns = [*(batch.column(name) for name in spec.keep), *new]
+    return pa.RecordBatch.from_arrays(columns, names=[*spec.keep, *answers.column_names])
+
+
+def score_here(spec: ScoreSpec, predict: Predict, batch: Any) -> Any:
+    """Return the answers for a batch of input columns as a batch of output columns."""
+    groups, bad = groups_of(spec.inputs, batch)
+    if bad and spec.errors == "raise":
+        row, reason = min(bad.items())
+        raise DataError(
+            f"{reason} It is row {row} of a batch of {batch.num_rows}, in which {len(bad)} rows do not fit.",
+            fix='Repair or filter these rows in Spark, or pass errors="null" or errors="keep".',
+        )
+    answers = [ask(predict, group, spec.rows) for group in groups]
+    columns = [_answers(plan, groups, answers, batch.num_rows) for plan in spec.outputs]
+    names = [plan.column for plan in spec.outputs]
+    if spec.errors == "keep":
+        reasons = np.full(batch.num_rows, None, object)
+        for row, reason in bad.items():
+            reasons[row] = reason
+        columns.append(pa.array(reasons, pa.string()))
+        names.append(spec.error_column)
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _answers(plan: OutputPlan, groups: list[Group], answers: list[dict[str, Any]], rows: int) -> Any:
+    """Return one output for all rows of a batch, null where a row did not go through the model."""
+    if not answers:
+        return pa.nulls(rows, plan.type)
+    parts = [
+        arrow_of(plan, answer[plan.name], group.count) for group, answer in zip(groups, answers, strict=True)
+    ]
+    if len(groups) == 1 and groups[0].rows is None:
+        return parts[0]
+    places = np.full(rows, -1, np.int64)
+    start = 0
+    for group in groups:
+        places[group.rows] = np.arange(start, start + group.count)
+        start += group.count
+    return pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))
+
+
+def local_scorer(spec: ScoreSpec, threads: int) -> Any:
+    """Return the scoring of batches in this process, by a model that it loads once."""
+    predict = predictor_of(spec.source, spec.tensors, threads)
+    return lambda batch: score_here(spec, predict, batch)

@@ -1,0 +1,87 @@
+"""`ef.predict`: a DataFrame through a model, without a cluster of nodes."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from emberflow._score.inputs import Inputs
+
+Errors = Literal["raise", "null", "keep"]
+
+
+def predict(
+    df: "DataFrame",
+    model: Any,
+    *,
+    inputs: "Inputs" = None,
+    outputs: Any = None,
+    batch_size: int = 1024,
+    keep: Sequence[str] | None = None,
+    errors: Errors = "raise",
+    error_column: str = "error",
+    signature: str = "serving_default",
+    tags: Sequence[str] = ("serve",),
+    gpus: int = 0,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+) -> "DataFrame":
+    """Score a DataFrame with a model: its columns, and beside them what the model says.
+
+    Nothing runs until Spark needs the result, and streaming DataFrames are scored as they come. Each Python process
+    of the executors loads the model once and keeps it for later tasks.
+
+    Args:
+        df: The rows, batch or streaming.
+        model: A path (local, hdfs://, s3://, ...) of a SavedModel or a ``.keras`` file, a Keras model, or a function
+            without arguments that loads a model and returns a predictor: a function of one array (`inputs` is one
+            column) or of a dictionary of arrays, which returns an array or a dictionary of arrays.
+        inputs: Which column each of the model's inputs gets: ``{"image": "pixels"}``, or the column of its only
+            input. A list of columns puts them side by side. Left out, columns are found by the inputs' names.
+        outputs: The columns of the model's outputs: ``{"output_0": "scores"}``, with a type ``{"output_0":
+            ("scores", "array<double>")}``, or the column of its only output. Left out: "prediction", or the
+            outputs' own names if there are several. For a function the columns with types: "scores array<float>".
+        batch_size: Rows in one call of the model.
+        keep: Columns of `df` to keep; all if left out.
+        errors: Rows with nulls or the wrong shape: "raise" ends the job, "null" gives null outputs, "keep" also says
+            why in a column.
+        error_column: The name of that column.
+        signature: The SavedModel's signature.
+        tags: The SavedModel's tags.
+        gpus: GPUs of each task, its own, given by Spark's scheduler.
+        shapes: The shape of one row by column, where the model leaves it open.
+        dtypes: The dtype of the numbers in binary columns, by column, if not the input's own.
+        custom_objects: Classes and functions of your own that a ``.keras`` file needs, by name.
+
+    Raises:
+        ConfigError: Columns, names or types do not fit; nothing was started.
+        ModelError: The model cannot be read, or has no such signature; nothing was started.
+
+    Example:
+        >>> ef.predict(df, "hdfs:///models/mnist/1", inputs="pixels", outputs="scores")  # doctest: +SKIP
+    """
+    from emberflow._score.plan import Request, check_frame, plan_scoring
+    from emberflow._score.reading import read_model
+    from emberflow._score.source import Asked
+    from emberflow._score.task import score_task
+
+    request = Request(
+        inputs=inputs,
+        outputs=outputs,
+        batch_size=batch_size,
+        keep=keep,
+        errors=errors,
+        error_column=error_column,
+        gpus=gpus,
+        shapes=shapes or {},
+        dtypes=dtypes or {},
+    )
+    check_frame(df)
+    asked = Asked(signature=signature, tags=tuple(tags), custom_objects=dict(custom_objects or {}))
+    source, facts = read_model(df.sparkSession, model, asked, inputs)
+    plan = plan_scoring(df, source, facts, request)
+    task = functools.partial(score_task, plan.spec)
+    return df.select(*plan.columns).mapInArrow(task, plan.schema, profile=plan.profile)
