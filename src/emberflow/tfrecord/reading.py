@@ -64,7 +64,7 @@ def read_parts(parts: Sequence[Part], plan: Plan, options: Options) -> Iterator[
         compression = compression_of(path, options.compression)
         try:
             for chunk in read_file(path, compression, options.rules, part.start, part.stop):
-                batch = _batch(chunk, part.file, plan, options)
+                batch = read_chunk(chunk, part.file, plan, options)
                 if batch.num_rows:
                     yield batch
                 if chunk.broken is not None and not _may_skip(options):
@@ -78,7 +78,8 @@ def _may_skip(options: Options) -> bool:
     return options.ignore_corrupt_files or options.mode != "FAILFAST"
 
 
-def _batch(chunk: Chunk, file: InputFile, plan: Plan, options: Options) -> Any:
+def read_chunk(chunk: Chunk, file: InputFile, plan: Plan, options: Options) -> Any:
+    """Return the rows of one chunk as a record batch; broken records by the chosen mode."""
     decoded = decode(chunk, plan.columns, options.record_type)
     broken = {int(row): _wrong_checksum(chunk, int(row)) for row in chunk.corrupt} | decoded.refused
     if broken and options.mode == "FAILFAST":
