@@ -29,9 +29,16 @@ from emberflow.run import run
 if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
+    from emberflow.ml import KerasEstimator, KerasModel
+    from emberflow.predict import predict
 
-# Imported when they are first used: pyarrow, which they need, takes longer than all the rest.
-_LATER = {"Parquet": "emberflow._feed.parquet"}
+# Imported when they are first used: what they need takes longer to import than all the rest.
+_LATER = {
+    "KerasEstimator": "emberflow.ml",
+    "KerasModel": "emberflow.ml",
+    "Parquet": "emberflow._feed.parquet",
+    "predict": "emberflow.predict",
+}
 
 __all__ = [
     "ClusterError",
@@ -39,6 +46,8 @@ __all__ = [
     "DataError",
     "EmberflowError",
     "EncryptionError",
+    "KerasEstimator",
+    "KerasModel",
     "Metric",
     "ModelError",
     "NodeError",
@@ -53,6 +62,7 @@ __all__ = [
     "StartTimeoutError",
     "StorageError",
     "local_cluster",
+    "predict",
     "run",
     "tfrecord",
 ]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from emberflow.cli import doctor
+
 EMBERFLOW = [sys.executable, "-m", "emberflow.cli.main"]
 
 
@@ -55,7 +57,6 @@ def test_doctor_asks_the_executors(nothing_left: None) -> None:
 
 
 def test_doctor_says_when_a_master_is_not_there(nothing_left: None) -> None:
-    command = [*EMBERFLOW, "doctor", "--master", "spark://127.0.0.1:1", "--timeout", "15"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "Executors" in done.stdout
+    (finding,) = doctor.ask_executors("spark://127.0.0.1:1", timeout=8)
+    assert finding.state == "failure"
+    assert "spark://127.0.0.1:1" in finding.text

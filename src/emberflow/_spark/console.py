@@ -14,6 +14,7 @@ from emberflow.result import Metric
 
 log = logging.getLogger("emberflow")
 
+PROGRESS = "progress"
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
@@ -80,6 +81,9 @@ class Console:
     def metric(self, metric: Metric) -> None:
         """Show the newest numbers of the chief."""
         if metric.rank == 0:
-            numbers = "  ".join(f"{name} {value:.4g}" for name, value in metric.values.items())
+            shown = {name: value for name, value in metric.values.items() if name != PROGRESS}
+            numbers = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
+            if PROGRESS in metric.values:  # a share of the whole: then there is a bar to fill
+                self._progress.update(self._task, total=1.0, completed=metric.values[PROGRESS])
             step = "" if metric.step is None else f"step {metric.step:,}  "
             self._progress.update(self._task, description="training", numbers=f"{step}{numbers}")

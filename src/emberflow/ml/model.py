@@ -1,0 +1,147 @@
+"""KerasModel: scoring, history, and the Keras model itself."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.ml import Model
+
+from emberflow.errors import ConfigError
+from emberflow.ml.answers import Answer
+from emberflow.ml.params import COLUMN_DEFAULTS, ColumnParams, with_accessors
+from emberflow.ml.saving import ModelWriter, StageReader, load_model
+from emberflow.ml.training import Trained, model_of
+from emberflow.predict import predict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from emberflow.result import Result
+
+RAW = "__ef_raw"
+
+
+@with_accessors
+class KerasModel(Model, ColumnParams):
+    """A trained Keras model that scores DataFrames.
+
+    ``transform`` keeps the DataFrame's columns and adds `predictionCol`, a double (the class index for cross-entropy
+    losses, else the value), `rawPredictionCol`, the model's output, and `probabilityCol` where that is one.
+    """
+
+    def __init__(self, *, trained: Trained, result: "Result | None" = None) -> None:
+        super().__init__()
+        self._setDefault(**COLUMN_DEFAULTS)
+        self._set(batchSize=1024)
+        self.trained = trained
+        self.result = result
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Per epoch, what Keras logged: loss, metrics, and those of the validation rows."""
+        return self.trained.history
+
+    def keras(self) -> Any:
+        """Return the Keras model, on the driver."""
+        return self._keras
+
+    @property
+    def summary(self) -> str:
+        """The layers and sizes of the model, as Keras shows them."""
+        lines: list[str] = []
+        self._keras.summary(print_fn=lambda line, **_: lines.append(str(line)))
+        return "\n".join(lines)
+
+    def plot(self, path: str) -> str:
+        """Draw the learning curves into a picture file and return its path."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ConfigError(
+                "Drawing needs matplotlib, which is not installed.", fix="pip install 'emberflow[plot]'"
+            ) from error
+        names = [name for name in self.history if not name.startswith("val_")]
+        figure = Figure(figsize=(5.0 * len(names), 3.6), layout="constrained")
+        for place, name in enumerate(names, start=1):
+            axes = figure.add_subplot(1, len(names), place)
+            for label, key in (("training", name), ("validation", f"val_{name}")):
+                if key in self.history:
+                    values = self.history[key]
+                    axes.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=label)
+            axes.set(title=name.replace("_", " "), xlabel="epoch")
+            axes.grid(alpha=0.25)
+            axes.legend(frameon=False)
+        figure.savefig(path, dpi=120)
+        return str(Path(path))
+
+    def write(self) -> ModelWriter:
+        """Return what saves this model: ``write().overwrite().save(path)``."""
+        return ModelWriter(self)
+
+    def save(self, path: str) -> None:
+        """Save this model; refuse a path that exists."""
+        self.write().save(path)
+
+    @classmethod
+    def read(cls) -> StageReader:
+        """Return what loads a model."""
+        return StageReader(cls.load)
+
+    @classmethod
+    def load(cls, path: str) -> "KerasModel":
+        """Load a model that was saved by ``write().save(path)``."""
+        return load_model(cls, path)
+
+    @cached_property
+    def _keras(self) -> Any:
+        return model_of(self.trained.keras_file)
+
+    def _transform(self, dataset: "DataFrame") -> "DataFrame":
+        features = self.feature_columns()
+        names = list(self._keras.input_names)
+        inputs: Any = features[0]
+        if len(features) > 1:
+            inputs = {names[0]: features} if len(names) == 1 else _paired(names, features)
+        answers = self.trained.answers
+        raw = {answer.output: f"{RAW}_{place}" for place, answer in enumerate(answers)}
+        outputs: Any = raw if len(answers) > 1 else next(iter(raw.values()))
+        scored = predict(
+            dataset, self._keras, inputs=inputs, outputs=outputs, batch_size=self.getOrDefault("batchSize")
+        )
+        for answer in answers:
+            scored = self._explained(scored, answer, raw[answer.output], is_only=len(answers) == 1)
+        return scored.drop(*raw.values())
+
+    def _explained(self, scored: "DataFrame", answer: Answer, raw: str, *, is_only: bool) -> "DataFrame":
+        """Add the columns of one output; with several outputs their names are put behind the columns' names."""
+        from pyspark.sql import functions as F
+
+        def named(column: str) -> str:
+            return column if is_only else f"{column}_{answer.output}"
+
+        kind = dict(scored.dtypes)[raw]
+        values = F.col(raw) if kind.startswith("array") else F.array(F.col(raw))
+        raw_column, probability = self.getOrDefault("rawPredictionCol"), self.getOrDefault("probabilityCol")
+        prediction = self.getOrDefault("predictionCol")
+        if kind.startswith("array<array"):
+            return scored.withColumn(named(raw_column), F.col(raw)) if raw_column else scored
+        if raw_column:
+            scored = scored.withColumn(named(raw_column), _vector(answer.scores(values)))
+        if probability and answer.is_probability:
+            scored = scored.withColumn(named(probability), _vector(answer.scores(values)))
+        if prediction:
+            scored = scored.withColumn(named(prediction), answer.prediction(values))
+        return scored
+
+
+def _vector(scores: Any) -> Any:
+    """Return an array column as Spark's vector, which its evaluators want."""
+    from pyspark.ml.functions import array_to_vector
+
+    return array_to_vector(scores.cast("array<double>"))
+
+
+def _paired(names: list[str], columns: list[str]) -> dict[str, str]:
+    if set(names) == set(columns):
+        return {name: name for name in names}
+    return dict(zip(names, columns, strict=True))

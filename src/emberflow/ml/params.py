@@ -1,0 +1,164 @@
+"""The Params that estimator and model share, with their setters and getters."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pyspark.ml.param import Param, Params, TypeConverters
+
+from emberflow.config import check_count
+from emberflow.errors import ConfigError
+
+Stage = TypeVar("Stage", bound=type)
+
+
+def with_accessors(cls: Stage) -> Stage:
+    """Give a class `setX` and `getX` for each of its Params, as Spark ML's own stages have them."""
+    for name in dir(cls):
+        param = getattr(cls, name)
+        if isinstance(param, Param):
+            suffix = name[0].upper() + name[1:]
+            _add(cls, f"set{suffix}", _setter(name), f"Set `{name}`: {param.doc}")
+            _add(cls, f"get{suffix}", _getter(name), f"Return `{name}`: {param.doc}")
+    return cls
+
+
+def _add(cls: type, name: str, method: Callable[..., Any], doc: str) -> None:
+    if name not in vars(cls):
+        method.__name__, method.__qualname__, method.__doc__ = name, f"{cls.__qualname__}.{name}", doc
+        setattr(cls, name, method)
+
+
+def _setter(name: str) -> Callable[..., Any]:
+    def set_(self: Params, value: Any) -> Params:
+        return self._set(**{name: value})
+
+    return set_
+
+
+def _getter(name: str) -> Callable[..., Any]:
+    def get(self: Params) -> Any:
+        return self.getOrDefault(name)
+
+    return get
+
+
+def to_workers(value: Any) -> int | str:
+    """Take a whole number or "auto"."""
+    check_count("numWorkers", value, auto="to take every slot Spark offers")
+    return value  # type: ignore[no-any-return]
+
+
+def to_share(value: Any) -> float:
+    """Take a number from 0 up to, but not including, 1."""
+    share = TypeConverters.toFloat(value)
+    if not 0 <= share < 1:
+        raise ConfigError(
+            f"`validationSplit` must be from 0 up to, but not including, 1. Received: {value!r}.",
+            fix="Pass validationSplit=0.1.",
+        )
+    return share
+
+
+def to_keras_config(value: Any) -> Any:
+    """Take a name, or a Keras object, which becomes its serialised form; a list of these for metrics."""
+    if value is None or isinstance(value, str | dict):
+        return value
+    if isinstance(value, list | tuple):
+        return [to_keras_config(each) for each in value]
+    import keras
+
+    return keras.saving.serialize_keras_object(value)
+
+
+def _param(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
+    return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
+
+
+class ColumnParams(Params):
+    """Columns that both stages know."""
+
+    featuresCol = _param("featuresCol", "the column of features", TypeConverters.toString)
+    featuresCols = _param(
+        "featuresCols",
+        "several columns of features: one for each input of the model, or put side by side for its only input",
+        TypeConverters.toListString,
+    )
+    labelCol = _param("labelCol", "the column of labels", TypeConverters.toString)
+    labelCols = _param(
+        "labelCols",
+        "several columns of labels, one for each output of the model",
+        TypeConverters.toListString,
+    )
+    predictionCol = _param(
+        "predictionCol", "the column of predictions, a double: class index or value", TypeConverters.toString
+    )
+    rawPredictionCol = _param("rawPredictionCol", "the column of the model's output", TypeConverters.toString)
+    probabilityCol = _param(
+        "probabilityCol",
+        "the column of class probabilities, where the output is one",
+        TypeConverters.toString,
+    )
+    batchSize = _param("batchSize", "rows in one step of one worker", TypeConverters.toInt)
+
+    def feature_columns(self) -> list[str]:
+        """Return all columns of features."""
+        several = self.getOrDefault("featuresCols") if self.isDefined("featuresCols") else []
+        return list(several) or [self.getOrDefault("featuresCol")]
+
+    def label_columns(self) -> list[str]:
+        """Return all columns of labels."""
+        several = self.getOrDefault("labelCols") if self.isDefined("labelCols") else []
+        return list(several) or [self.getOrDefault("labelCol")]
+
+
+COLUMN_DEFAULTS = {
+    "featuresCol": "features",
+    "labelCol": "label",
+    "predictionCol": "prediction",
+    "rawPredictionCol": "rawPrediction",
+    "probabilityCol": "probability",
+    "batchSize": 32,
+}
+
+
+class TrainingParams(ColumnParams):
+    """What only the estimator takes."""
+
+    weightCol = _param("weightCol", "the column of sample weights", TypeConverters.toString)
+    validationIndicatorCol = _param(
+        "validationIndicatorCol", "a boolean column: true for rows to validate on", TypeConverters.toString
+    )
+    validationSplit = _param(
+        "validationSplit", "share of the rows to validate on, chosen by `seed`", to_share
+    )
+    epochs = _param("epochs", "passes over the rows", TypeConverters.toInt)
+    numWorkers = _param("numWorkers", 'nodes that train together, or "auto" for every slot', to_workers)
+    gpusPerWorker = _param("gpusPerWorker", "GPUs of each worker, its own", TypeConverters.toInt)
+    shuffle = _param("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
+    seed = _param(
+        "seed", "orders of rows, the split, Dropout and the like come from it", TypeConverters.toInt
+    )
+    loss = _param("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
+    optimizer = _param("optimizer", "an optimizer instead of the model's own", to_keras_config)
+    metrics = _param("metrics", "metrics instead of the model's own", to_keras_config)
+    checkpointDir = _param("checkpointDir", "shared storage for checkpoints, kept", TypeConverters.toString)
+    checkpointSteps = _param(
+        "checkpointSteps", "steps between checkpoints, beside one after each epoch", TypeConverters.toInt
+    )
+    maxRestarts = _param("maxRestarts", "restarts after a lost worker", TypeConverters.toInt)
+    startTimeout = _param("startTimeout", "seconds until all nodes must be up", TypeConverters.toFloat)
+    verbose = _param("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
+
+
+TRAINING_DEFAULTS: dict[str, Any] = {
+    "validationSplit": 0.0,
+    "epochs": 1,
+    "numWorkers": "auto",
+    "gpusPerWorker": 0,
+    "shuffle": True,
+    "seed": 0,
+    "checkpointSteps": 500,
+    "maxRestarts": 0,
+    "startTimeout": 120.0,
+    "verbose": True,
+}

@@ -1,0 +1,98 @@
+"""Checkpoints while a model trains, and starting from one at the very row."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from emberflow._feed.position import Position
+
+if TYPE_CHECKING:
+    from emberflow._node.context import Context
+
+VARIABLES = "variables.npz"
+STATE = "state.json"
+
+
+class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
+    """Saves variables, the place in the data and the history: every so many steps, and after each epoch."""
+
+    def __init__(self, ctx: "Context", steps: int, history: dict[str, list[float]]) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._every = steps
+        self._history = history
+        self._steps = 0  # trained in this attempt, before the running epoch
+        self._in_epoch = 0
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Remember which epoch it is."""
+        self._epoch = epoch
+        self._in_epoch = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Save where the last save is far enough back."""
+        before, self._in_epoch = self._in_epoch, batch + 1
+        if self._every and (self._steps + before) // self._every < (self._steps + batch + 1) // self._every:
+            self._save(self._epoch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Save at the start of the next epoch."""
+        self._steps += self._in_epoch
+        self._in_epoch = 0
+        for name, value in (logs or {}).items():
+            self._history.setdefault(name, []).append(float(value))
+        self._save(epoch + 1)
+
+    def _save(self, epoch: int) -> None:
+        position = self._ctx.position(steps=self._steps + self._in_epoch)
+        state = {"epoch": epoch, "position": position.to_json(), "history": self._history}
+
+        def write(folder: Path) -> None:
+            np.savez(folder / VARIABLES, **_arrays(self.model))
+            (folder / STATE).write_text(json.dumps(state))
+
+        self._ctx.save_checkpoint(write, step=int(self.model.optimizer.iterations.numpy()))
+
+
+class Start:
+    """Where training begins: at the first row, or where an earlier attempt stood.
+
+    Attributes:
+        epoch: The epoch to begin with.
+        position: The place in the data, or None for the beginning.
+        history: What earlier attempts logged.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        state = json.loads((folder / STATE).read_text()) if folder else {}
+        self.epoch: int = state.get("epoch", 0)
+        self.position = Position.from_json(state["position"]) if state else None
+        self.history: dict[str, list[float]] = state.get("history", {})
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether there was a checkpoint."""
+        return self._folder is not None
+
+    def restore(self, model: Any) -> None:
+        """Give a built, compiled model the variables that were saved."""
+        if self._folder is None:
+            return
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        with np.load(self._folder / VARIABLES) as saved:
+            for place, variable in enumerate(_variables(model)):
+                variable.assign(saved[str(place)])
+
+
+def _variables(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _arrays(model: Any) -> dict[str, Any]:
+    return {str(place): np.asarray(variable.numpy()) for place, variable in enumerate(_variables(model))}

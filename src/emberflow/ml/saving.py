@@ -1,0 +1,190 @@
+"""Writing and reading estimator and model as one folder, through the storage layer, without the JVM.
+
+metadata/part-00000   what Spark's Pipeline looks for: class, uid, Params; and what is ours
+model.keras           the Keras model
+saved_model/          the same for serving, with its signature (a model only)
+builder.pickle        a building function: code, loaded only when trusted (an estimator only)
+callbacks.pickle      likewise
+"""
+
+import json
+import pickle
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import cloudpickle
+
+from emberflow import storage
+from emberflow.errors import ConfigError, StorageError
+from emberflow.ml.answers import Answer
+from emberflow.ml.training import Trained, file_of
+
+if TYPE_CHECKING:
+    from emberflow.ml.estimator import KerasEstimator
+    from emberflow.ml.model import KerasModel
+
+FORMAT = 1
+METADATA = "metadata/part-00000"
+KERAS_FILE = "model.keras"
+SAVED_MODEL = "saved_model"
+BUILDER = "builder.pickle"
+CALLBACKS = "callbacks.pickle"
+PACKAGES = ("emberflow", "keras", "tensorflow", "pyspark")
+
+AnyStage = TypeVar("AnyStage")
+
+
+class StageWriter:
+    """Has the methods of Spark's MLWriter, without its JVM."""
+
+    def __init__(self, instance: Any) -> None:
+        self._instance = instance
+        self._overwrites = False
+
+    def overwrite(self) -> "StageWriter":
+        """Replace what stands at the path; the old stays until the new is complete."""
+        self._overwrites = True
+        return self
+
+    def session(self, sparkSession: Any) -> "StageWriter":  # noqa: ARG002 - Spark's Pipeline calls it
+        """Take Spark's session, which is not needed here."""
+        return self
+
+    def option(self, key: str, value: Any) -> "StageWriter":  # noqa: ARG002
+        """Take an option; there are none."""
+        return self
+
+    def save(self, path: str) -> None:
+        """Write the folder aside, and publish it whole."""
+        if not self._overwrites and storage.exists(path):
+            raise StorageError(
+                f"The path must not exist yet. Received: path={path!r}.",
+                fix="Use write().overwrite().save(path) to replace it.",
+            )
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "stage"
+            (folder / "metadata").mkdir(parents=True)
+            extra = self._fill(folder)
+            (folder / METADATA).write_text(
+                json.dumps(_metadata(self._instance) | {"emberflow": extra}) + "\n"
+            )
+            (folder / "metadata" / "_SUCCESS").touch()
+            storage.put_folder(folder, path, overwrite=self._overwrites)
+
+    def _fill(self, folder: Path) -> dict[str, Any]:
+        """Write the files of this kind of stage; return what the metadata must say of them."""
+        raise NotImplementedError
+
+
+class ModelWriter(StageWriter):
+    """Writes a KerasModel."""
+
+    def _fill(self, folder: Path) -> dict[str, Any]:
+        model: KerasModel = self._instance
+        (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
+        model.keras().export(str(folder / SAVED_MODEL), verbose=False)
+        answers = [asdict(answer) for answer in model.trained.answers]
+        return {"history": model.history, "answers": answers}
+
+
+class EstimatorWriter(StageWriter):
+    """Writes a KerasEstimator."""
+
+    def _fill(self, folder: Path) -> dict[str, Any]:
+        estimator: KerasEstimator = self._instance
+        is_code = callable(estimator.model) and not hasattr(estimator.model, "compile")
+        if is_code:
+            from emberflow._spark.shipping import ship
+
+            (folder / BUILDER).write_bytes(ship(estimator.model, is_connect=False))
+        elif estimator.model is not None:
+            (folder / KERAS_FILE).write_bytes(file_of(estimator.model))
+        if estimator.callbacks:
+            (folder / CALLBACKS).write_bytes(cloudpickle.dumps(estimator.callbacks))
+        return {"has_code": is_code or bool(estimator.callbacks)}
+
+
+class StageReader:
+    """Has the methods of Spark's MLReader, without its JVM."""
+
+    def __init__(self, load: Callable[[str], Any]) -> None:
+        self._load = load
+
+    def session(self, sparkSession: Any) -> "StageReader":  # noqa: ARG002
+        """Take Spark's session, which is not needed here."""
+        return self
+
+    def load(self, path: str) -> Any:
+        """Load the stage at the path."""
+        return self._load(path)
+
+
+def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
+    """Read what `ModelWriter` wrote."""
+    metadata, root = _read_metadata(path)
+    ours = metadata["emberflow"]
+    trained = Trained(
+        keras_file=storage.read_bytes(storage.join(root, KERAS_FILE)),
+        history=ours["history"],
+        answers=tuple(Answer(**answer) for answer in ours["answers"]),
+    )
+    return _with_params(cls(trained=trained), metadata)
+
+
+def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> "KerasEstimator":
+    """Read what `EstimatorWriter` wrote; code in it only when trusted."""
+    from emberflow.ml.training import model_of
+
+    metadata, root = _read_metadata(path)
+    if metadata["emberflow"]["has_code"] and not trusted:
+        raise ConfigError(
+            f"{path} holds a building function or callbacks, which are code. Received: trusted=False.",
+            fix="If you trust who wrote it: KerasEstimator.load(path, trusted=True).",
+        )
+    estimator = cls()
+    for name, take in ((BUILDER, pickle.loads), (KERAS_FILE, model_of)):
+        if storage.exists(storage.join(root, name)):
+            estimator.setModel(take(storage.read_bytes(storage.join(root, name))))
+    if storage.exists(storage.join(root, CALLBACKS)):
+        estimator.setCallbacks(pickle.loads(storage.read_bytes(storage.join(root, CALLBACKS))))
+    return _with_params(estimator, metadata)
+
+
+def _metadata(instance: Any) -> dict[str, Any]:
+    """Return what Spark's own writer puts into its metadata."""
+    kind = type(instance)
+    return {
+        "class": f"emberflow.ml.{kind.__name__}",
+        "timestamp": int(time.time() * 1000),
+        "sparkVersion": version("pyspark"),
+        "uid": instance.uid,
+        "paramMap": {param.name: value for param, value in instance._paramMap.items()},  # noqa: SLF001
+        "defaultParamMap": {
+            param.name: value
+            for param, value in instance._defaultParamMap.items()  # noqa: SLF001
+        },
+        "format": FORMAT,
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _read_metadata(path: str) -> tuple[dict[str, Any], str]:
+    root = storage.folder_root(path)
+    file = storage.join(root, METADATA)
+    if not storage.exists(file):
+        raise StorageError(
+            f"{path} must hold a saved KerasEstimator or KerasModel. Received: a place without {METADATA}.",
+            fix="Pass the path that was given to save().",
+        )
+    return json.loads(storage.read_bytes(file)), root
+
+
+def _with_params(stage: AnyStage, metadata: dict[str, Any]) -> AnyStage:
+    stage._resetUid(metadata["uid"])  # type: ignore[attr-defined] # noqa: SLF001
+    stage._set(**metadata["paramMap"])  # type: ignore[attr-defined] # noqa: SLF001
+    return stage

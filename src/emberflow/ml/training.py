@@ -1,0 +1,223 @@
+"""What each node runs for the estimator: build, distribute, fit."""
+
+import pickle
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberflow.errors import ModelError
+from emberflow.ml.answers import Answer, answer_of
+from emberflow.ml.inputs import Columns, dataset_options, is_side_by_side, put_side_by_side
+
+if TYPE_CHECKING:
+    from emberflow._node.context import Context
+
+REPORT_EVERY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """All that the nodes are told.
+
+    Attributes:
+        keras_file: A compiled model as the bytes of a ``.keras`` file; or
+        builder: a function that builds one, pickled.
+        compiling: Loss, optimizer and metrics to use instead of the model's own, as Keras serialises them.
+        callbacks: Keras callbacks, pickled.
+        columns: Which columns go where.
+        has_validation: Whether there is data to validate on.
+    """
+
+    keras_file: bytes | None = field(default=None, repr=False)
+    builder: bytes | None = field(default=None, repr=False)
+    compiling: dict[str, Any] = field(default_factory=dict)
+    callbacks: bytes = field(default=b"", repr=False)
+    columns: Columns
+    batch_size: int
+    epochs: int
+    shuffle: bool
+    seed: int
+    has_validation: bool
+    checkpoint_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What the chief brings back.
+
+    Attributes:
+        keras_file: The trained model as the bytes of a ``.keras`` file.
+        history: Per epoch, what Keras logged.
+        answers: What its outputs mean.
+    """
+
+    keras_file: bytes = field(repr=False)
+    history: dict[str, list[float]]
+    answers: tuple[Answer, ...]
+
+
+def train(training: Training, ctx: "Context") -> Trained | None:
+    """Train on this node together with the others; the chief returns the model."""
+    import keras
+
+    from emberflow.ml.resume import SaveCheckpoints, Start
+
+    keras.utils.set_random_seed(training.seed)
+    model = make_model(training)
+    start = Start(Path(found) if ctx.checkpoint_dir and (found := ctx.latest_checkpoint()) else None)
+    dataset = _dataset(ctx, model, training, "train", start.position)
+    if start.is_resumed:
+        _build(model, dataset)
+        start.restore(model)
+    # A model that comes from a checkpoint brings its own seeds: they stand where the last attempt left them.
+    model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
+    callbacks = list(pickle.loads(training.callbacks)) if training.callbacks else []
+    callbacks.append(_reporter(ctx, training, dataset))
+    history = dict(start.history)
+    if ctx.checkpoint_dir:
+        callbacks.append(SaveCheckpoints(ctx, training.checkpoint_steps, history))
+    validation = _dataset(ctx, model, training, "validation", None) if training.has_validation else None
+    fitted = model.fit(
+        dataset,
+        epochs=training.epochs,
+        initial_epoch=start.epoch,
+        validation_data=validation,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    if not ctx.is_chief:
+        return None
+    done = history if ctx.checkpoint_dir else fitted.history
+    return Trained(
+        keras_file=file_of(model),
+        history={name: [float(value) for value in values] for name, values in done.items()},
+        answers=_answers(model),
+    )
+
+
+def make_model(training: Training) -> Any:
+    """Return the compiled model that the user gave or whose building they described."""
+    import keras
+
+    model = pickle.loads(training.builder)() if training.builder else model_of(training.keras_file or b"")
+    if not isinstance(model, keras.Model):
+        raise ModelError(
+            f"The function given as `model` must return a Keras model. Received: {type(model).__name__}.",
+            fix="Return the model that you compiled.",
+        )
+    changed = {name: _deserialised(value) for name, value in training.compiling.items()}
+    if changed:
+        own = {"optimizer": model.optimizer, "loss": model.loss} if model.compiled else {}
+        model.compile(**{**own, **changed})
+    if not model.compiled:
+        raise ModelError(
+            "The model must be compiled. Received: a model without optimizer and loss.",
+            fix="Call model.compile(...), or pass optimizer= and loss= to KerasEstimator.",
+        )
+    return model
+
+
+def model_of(keras_file: bytes) -> Any:
+    """Return the model in the bytes of a ``.keras`` file; Keras' safe mode keeps code in it from running."""
+    import keras
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        path.write_bytes(keras_file)
+        return keras.saving.load_model(path, safe_mode=True)
+
+
+def file_of(model: Any) -> bytes:
+    """Return a model as the bytes of a ``.keras`` file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        return path.read_bytes()
+
+
+def _dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
+    dataset = ctx.dataset(
+        name,
+        batch_size=training.batch_size,
+        shuffle=training.shuffle and name == "train",
+        seed=training.seed,
+        start_at=start_at,
+        **dataset_options(model, training.columns),
+    )
+    return (
+        put_side_by_side(dataset, training.columns) if is_side_by_side(model, training.columns) else dataset
+    )
+
+
+def _build(model: Any, dataset: Any) -> None:
+    """Build a model that learns its shapes from the first batch, without using up a row."""
+    if model.built:
+        return
+    import tensorflow as tf
+
+    features = dataset.element_spec[0]
+    model(tf.nest.map_structure(lambda spec: tf.zeros([1, *spec.shape[1:]], spec.dtype), features))
+
+
+def _reporter(ctx: "Context", training: Training, dataset: Any) -> Any:
+    """Return a callback that tells the driver how far we are, twice a second."""
+    import keras
+
+    steps = max(int(dataset.cardinality().numpy()), 1)
+    total = steps * training.epochs
+    rows_a_step = training.batch_size * ctx.workers
+
+    class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._begun = self._said = time.monotonic()
+            self._done = 0
+            self._epoch = 0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+            self._epoch = epoch
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._done += 1
+            if time.monotonic() - self._said >= REPORT_EVERY:
+                self._say(self._epoch * steps + batch + 1, logs)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self._say((epoch + 1) * steps, logs)
+
+        def _say(self, step: int, logs: Any) -> None:
+            self._said = time.monotonic()
+            speed = self._done * rows_a_step / max(self._said - self._begun, 1e-6)
+            numbers = {name: float(value) for name, value in (logs or {}).items()}
+            known = {"progress": min(step / total, 1.0), "rows_per_second": speed, "epoch": self._epoch + 1}
+            ctx.report(step=step, **{**numbers, **known})
+
+    return Reporter()
+
+
+def _answers(model: Any) -> tuple[Answer, ...]:
+    names = list(getattr(model, "output_names", None) or ["output"])
+    shapes = model.output_shape
+    if isinstance(shapes, dict):
+        shapes = [shapes[name] for name in names]
+    elif len(names) == 1:
+        shapes = [shapes]
+    losses = model.loss
+    if isinstance(losses, dict):
+        losses = [losses.get(name) for name in names]
+    elif not isinstance(losses, list | tuple):
+        losses = [losses] * len(names)
+    return tuple(
+        answer_of(loss, name, shape[-1] if len(shape) > 1 else None)
+        for loss, name, shape in zip(losses, names, shapes, strict=False)
+    )
+
+
+def _deserialised(value: Any) -> Any:
+    import keras
+
+    if isinstance(value, dict):
+        return keras.saving.deserialize_keras_object(value)
+    return [_deserialised(each) for each in value] if isinstance(value, list) else value
