@@ -1,5 +1,6 @@
 """GPUs by Spark's scheduler, on a cluster that pretends to have some: who holds which, and that all are freed."""
 
+import functools
 import os
 import time
 from collections import Counter
@@ -17,6 +18,10 @@ ALL = ("0", "1", "2", "3")
 SECONDS = 10.0  # a refusal comes before anything starts
 
 
+# Without TensorFlow in the nodes, which its collectives, the usual transport between GPUs, would bring.
+ring = functools.partial(ef.run, transport="ring", verbose=False)
+
+
 def what_i_see(ctx: Any) -> dict[str, Any]:
     names = ("CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH")
     return {"role": ctx.role, "devices": ctx.devices} | {name: os.environ.get(name) for name in names}
@@ -25,7 +30,7 @@ def what_i_see(ctx: Any) -> dict[str, Any]:
 def test_workers_hold_distinct_gpus_and_the_others_none(
     spark_gpus: "SparkSession", nothing_left: None
 ) -> None:
-    result = ef.run(what_i_see, workers=4, ps=1, evaluator=True, gpus=1, spark=spark_gpus, verbose=False)
+    result = ring(what_i_see, workers=4, ps=1, evaluator=True, gpus=1, spark=spark_gpus)
 
     trainers = [report for report in result.reports if report.role in ("chief", "worker")]
     helpers = [report for report in result.reports if report.role in ("ps", "evaluator")]
@@ -42,7 +47,7 @@ def test_workers_hold_distinct_gpus_and_the_others_none(
 
 
 def test_two_gpus_of_one_worker_are_on_its_executor(spark_gpus: "SparkSession", nothing_left: None) -> None:
-    result = ef.run(what_i_see, workers=2, gpus=2, spark=spark_gpus, verbose=False)
+    result = ring(what_i_see, workers=2, gpus=2, spark=spark_gpus)
     assert sorted(report.devices for report in result.reports) == [("0", "1"), ("2", "3")]
     assert {report.value["CUDA_VISIBLE_DEVICES"] for report in result.reports} == {"0,1", "2,3"}
 
@@ -55,16 +60,16 @@ def die(ctx: Any) -> None:
 
 def test_a_crash_frees_all_gpus(spark_gpus: "SparkSession", nothing_left: None) -> None:
     with pytest.raises(NodeLostError, match="SIGKILL"):
-        ef.run(die, workers=4, ps=1, gpus=1, spark=spark_gpus, verbose=False)
+        ring(die, workers=4, ps=1, gpus=1, spark=spark_gpus)
     started = time.monotonic()
-    result = ef.run(what_i_see, workers=4, gpus=1, spark=spark_gpus, verbose=False)
+    result = ring(what_i_see, workers=4, gpus=1, spark=spark_gpus)
     assert sorted(device for report in result.reports for device in report.devices) == list(ALL)
     assert time.monotonic() - started < SECONDS
 
 
 def test_nodes_without_gpus_see_none_and_hold_none(spark_gpus: "SparkSession", nothing_left: None) -> None:
     # Six nodes: only four would fit if each held the GPU that the session gives to a task by default.
-    result = ef.run(what_i_see, workers=6, spark=spark_gpus, verbose=False)
+    result = ring(what_i_see, workers=6, spark=spark_gpus)
     assert Counter(report.value["CUDA_VISIBLE_DEVICES"] for report in result.reports) == {"": 6}
     assert all(report.devices == () for report in result.reports)
 
@@ -72,9 +77,9 @@ def test_nodes_without_gpus_see_none_and_hold_none(spark_gpus: "SparkSession", n
 def test_auto_takes_every_gpu_and_leaves_slots_for_helpers(
     spark_gpus: "SparkSession", nothing_left: None
 ) -> None:
-    result = ef.run(what_i_see, workers="auto", ps=1, gpus=1, spark=spark_gpus, verbose=False)
+    result = ring(what_i_see, workers="auto", ps=1, gpus=1, spark=spark_gpus)
     assert [report.role for report in result.reports] == ["chief", "worker", "worker", "worker", "ps"]
-    result = ef.run(what_i_see, workers="auto", ps=1, evaluator=True, spark=spark_gpus, verbose=False)
+    result = ring(what_i_see, workers="auto", ps=1, evaluator=True, spark=spark_gpus)
     assert Counter(report.role for report in result.reports) == {
         "chief": 1,
         "worker": 3,
@@ -107,7 +112,7 @@ def test_gpus_that_cannot_be_had_are_refused_in_seconds(
 ) -> None:
     started = time.monotonic()
     with pytest.raises(error) as caught:
-        ef.run(what_i_see, **asked, spark=spark_gpus, verbose=False)
+        ring(what_i_see, **asked, spark=spark_gpus)
     assert says in str(caught.value)
     assert "Fix: " in str(caught.value)
     assert time.monotonic() - started < SECONDS
@@ -115,6 +120,6 @@ def test_gpus_that_cannot_be_had_are_refused_in_seconds(
 
 def test_gpus_where_spark_has_none_are_refused(spark_cluster: "SparkSession") -> None:
     with pytest.raises(ClusterError, match=r"Spark manages no GPUs(.|\n)*gpu_source=\"nvml\""):
-        ef.run(what_i_see, workers=2, gpus=1, spark=spark_cluster, verbose=False)
-    with pytest.raises(NodeLostError, match=r"needs the NVIDIA driver(.|\n)*emberflow\[gpu\]"):
-        ef.run(what_i_see, workers=2, gpus=1, gpu_source="nvml", spark=spark_cluster, verbose=False)
+        ring(what_i_see, workers=2, gpus=1, spark=spark_cluster)
+    with pytest.raises(ClusterError, match=r"needs the NVIDIA driver(.|\n)*emberflow\[gpu\]"):
+        ring(what_i_see, workers=2, gpus=1, gpu_source="nvml", spark=spark_cluster)

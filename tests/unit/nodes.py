@@ -12,13 +12,13 @@ from typing import Any
 import cloudpickle
 
 from emberflow._node.child import Child, running_child
-from emberflow._node.frames import Channel, Message
 from emberflow._node.main import JOB_FILE, NodeOrder
 from emberflow._node.outcome import Outcome
 from emberflow._node.watch import Watch
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import assign_roles
 from emberflow._spark.hub import Hub, dial
+from emberflow._wire.frames import Channel, Message
 
 WITHIN = 20.0
 KEY = b"k" * 32

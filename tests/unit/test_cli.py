@@ -108,7 +108,7 @@ def test_executors_python_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def answer(**other: Any) -> dict[str, Any]:
-    said = {"host": "a", "python": list(sys.version_info[:2]), "program": sys.executable}
+    said: dict[str, Any] = {"host": "a", "python": list(sys.version_info[:2]), "program": sys.executable}
     for name in ("emberflow", "tensorflow", "keras"):
         said[name] = checks.installed_version(name)
     return {key: value for key, value in (said | other).items() if value is not None}

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from emberflow._node.frames import Channel, Message
 from emberflow._spark import hub as hub_module
 from emberflow._spark.hub import Hub, dial
+from emberflow._wire.frames import Channel, Message
 from emberflow.errors import ClusterError, PeerError
 
 KEY = b"k" * 32

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from emberflow._node.handshake import admitted, prove_as_client, prove_as_server
+from emberflow._wire.handshake import admitted, prove_as_client, prove_as_server
 from emberflow.errors import PeerError
 
 KEY = b"k" * 32

@@ -1,8 +1,6 @@
 """One node: its process, its ends of the wires, and what your function sees. No PySpark here.
 
 Who owns what:
-    handshake  proving the key on a socket
-    frames     JSON messages on a stream
     keeper     the small process that ends a node, whatever happens around it
     child      starting a keeper with its node, from the task's side
     watch      one thread in the task that listens to node, keeper and driver

@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 
-from emberflow._node.frames import Channel, Message
+from emberflow._wire.frames import Channel, Message
 
 
 class Mailbox:

@@ -20,13 +20,13 @@ import cloudpickle
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context, ServedError
 from emberflow._node.feeds import asker, receive_feed
-from emberflow._node.frames import Message
 from emberflow._node.mailbox import Mailbox
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.parallel import Parallel
 from emberflow._node.ports import held_port
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
+from emberflow._wire.frames import Message
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from emberflow._node.child import Child
-from emberflow._node.frames import Frames, Message, pack
+from emberflow._wire.frames import Frames, Message, pack
 from emberflow.errors import PeerError
 
 TAIL_LINES = 40

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from emberflow._node.frames import Message
 from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job, is_called_off, outcome_in, translate
+from emberflow._wire.frames import Message
 from emberflow.errors import DataError, EmberflowError, StartTimeoutError
 from emberflow.result import Metric
 

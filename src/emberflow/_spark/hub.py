@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from emberflow._node.frames import Frames, Message, pack, send
-from emberflow._node.handshake import prove_as_client, prove_as_server
+from emberflow._wire.frames import Frames, Message, pack, send
+from emberflow._wire.handshake import prove_as_client, prove_as_server
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"

@@ -8,13 +8,13 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-from emberflow._node.frames import Message
 from emberflow._node.outcome import Outcome
 from emberflow._plan.stages import Stage
 from emberflow._spark.facts import ClusterFacts
 from emberflow._spark.profiles import profile_of
 from emberflow._spark.rows import RunData, arrow_batches_by_bytes, directed_rows
 from emberflow._spark.task import MARK, OUTPUT_SCHEMA, TaskSpec, run_task
+from emberflow._wire.frames import Message
 from emberflow.errors import ClusterError, EmberflowError, RunCancelledError
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from emberflow._node.child import Child, running_child
-from emberflow._node.frames import Message
 from emberflow._node.gpus import GpuMonitor
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.outcome import Outcome, describe_exit
 from emberflow._node.watch import Watch
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 from emberflow._spark.pouring import Pouring, check_rows
+from emberflow._wire.frames import Message
 from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberflow import storage
-from emberflow._node.frames import send
 from emberflow._node.gpus import claimed_by_nvml, gpu_environment, visible_devices
 from emberflow._node.order import NodeOrder
 from emberflow._node.outcome import Outcome
@@ -24,6 +23,7 @@ from emberflow._plan.roles import Node
 from emberflow._spark.hub import dial
 from emberflow._spark.life import Life, QuitError
 from emberflow._spark.pouring import DataSpec, Pouring
+from emberflow._wire.frames import send
 from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:

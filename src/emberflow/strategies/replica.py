@@ -21,14 +21,14 @@ class Step:
         self.total: Tensor | None = None  # rows of all ranks, known after the first reduction
         self.is_reduced = False
         self.logs_are_reduced = False
-        self._replica = replica
         self._is_settled = False
         model = replica.model
-        self._means = [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
-        kept = [v for metric in model.metrics for v in metric.variables]
-        if is_training:
-            kept += [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-        self._before = [(variable, tf.convert_to_tensor(variable)) for variable in kept]
+        variables = [variable for metric in model.metrics for variable in metric.variables]
+        self._state = {id(each): (each, tf.convert_to_tensor(each)) for each in variables}
+        self._means = [each for each in model.metrics if _may_count_batches(each, replica)]
+        weights = model.non_trainable_weights if is_training else []
+        floats = [each for each in weights if tf.as_dtype(each.dtype).is_floating]
+        self._statistics = [(each, tf.convert_to_tensor(each)) for each in floats]
 
     def note_total(self, total: Tensor) -> None:
         """Note the rows of all ranks, unless they are known only inside a branch of the step's graph."""
@@ -44,36 +44,43 @@ class Step:
         if self._is_settled:
             return
         self._is_settled = True
-        tf.cond(tf.equal(self.rows, 0.0), self._undo, self._weigh)
+        is_empty = tf.equal(self.rows, 0.0)
+        factors = self._factors()
+        for key, (variable, before) in self._state.items():
+            now = tf.convert_to_tensor(variable)
+            if key in factors:
+                now = before + (now - before) * factors[key]
+            variable.assign(tf.where(is_empty, before, now))
+        if self._statistics:  # among them may be frozen weights, too large to be written in each step
+            tf.cond(is_empty, self._undo_statistics, lambda: tf.constant(0))
 
-    def _undo(self) -> Tensor:
-        for variable, before in self._before:
+    def _undo_statistics(self) -> Tensor:
+        for variable, before in self._statistics:
             variable.assign(before)
         return tf.constant(0)
 
-    def _weigh(self) -> Tensor:
+    def _factors(self) -> dict[int, Tensor]:
         """Give a mean that counts each batch once the weight that the rank has in this step.
 
         Keras counts the losses of single outputs so, and so do most custom steps: one process would have
         counted one batch of all ranks' rows once.
         """
         share = self.rows if self.total is None else tf.math.divide_no_nan(self.rows, self.total)
-        before = {id(variable): value for variable, value in self._before}
+        factors: dict[int, Tensor] = {}
         for metric in self._means:
-            if id(metric.count) not in before:  # made during this very step
-                continue
-            rise = tf.convert_to_tensor(metric.count) - before[id(metric.count)]
-            factor = tf.where(self._counts_batches(metric, rise), tf.cast(share, rise.dtype), 1.0)
-            for variable in (metric.total, metric.count):
-                old = before[id(variable)]
-                variable.assign(old + (tf.convert_to_tensor(variable) - old) * factor)
-        return tf.constant(0)
+            if id(metric.count) in self._state:  # else it was made during this very step
+                count, before = self._state[id(metric.count)]
+                rise = tf.convert_to_tensor(count) - before
+                counts_batches = tf.abs(rise - 1.0) < 0.01  # the count is a sum of shares, and not exact
+                factor = tf.where(counts_batches, tf.cast(share, rise.dtype), 1.0)
+                factors |= {id(metric.count): factor, id(metric.total): factor}
+        return factors
 
-    def _counts_batches(self, metric: Any, rise: Tensor) -> Tensor:
-        """Whether the count rose by one for the whole batch. For one row the metric's origin decides."""
-        is_batch = tf.abs(rise - 1.0) < 0.01  # the count is a sum of shares, and not exact
-        is_keras_own = metric.name == "loss" and not self._replica.has_own_step
-        return tf.logical_and(is_batch, tf.not_equal(self.rows, 1.0)) if is_keras_own else is_batch
+
+def _may_count_batches(metric: Any, replica: "Replica") -> bool:
+    """Whether a metric is a plain mean, but not the loss that Keras' own step weighs by rows."""
+    is_own_loss = metric.name == "loss" and not replica.has_own_step
+    return type(metric) is keras.metrics.Mean and not is_own_loss
 
 
 class Replica:

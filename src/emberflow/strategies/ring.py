@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emberflow._node.handshake import Door, prove_as_client, prove_as_server
+from emberflow._wire.handshake import Door, prove_as_client, prove_as_server
 from emberflow.errors import PeerError
 from emberflow.strategies.buffers import Array, Buffers
 from emberflow.strategies.link import Link
