@@ -184,11 +184,23 @@ def check_here(plan: RunPlan) -> None:
             f"Spark limits its Python processes to {limit >> 20} MB of address space; TensorFlow maps more",
             fix="Unset spark.executor.pyspark.memory, and raise spark.executor.memoryOverhead instead.",
         )
+    if plan.tensorboard:
+        _check_tensorboard()
     if plan.checkpoints and not storage.exists(plan.checkpoints.probe):
         raise EmberflowError(
             f"it does not see the checkpoint folder {plan.checkpoints.folder} that the driver sees",
             fix="Pass a checkpoint_dir on storage that all nodes share: hdfs://, s3://, or a network mount.",
         )
+
+
+def _check_tensorboard() -> None:
+    # TensorBoard takes pkg_resources from setuptools, which version 82 no longer has.
+    for name in ("tensorboard", "pkg_resources"):
+        if importlib.util.find_spec(name) is None:
+            raise EmberflowError(
+                f"TensorBoard cannot run: {sys.executable} has no module {name}",
+                fix="pip install 'emberflow[tensorboard]' on the executors, or leave out tensorboard.",
+            )
 
 
 def _environment(plan: RunPlan) -> dict[str, str]:
