@@ -6,6 +6,7 @@ The task's own thread belongs to Spark's rows; it takes events from the queue wh
 import json
 import os
 import queue
+import re
 import selectors
 import socket
 import threading
@@ -17,6 +18,8 @@ from emberflow._node.child import Child
 from emberflow._wire.frames import Frames, Message, pack
 from emberflow.errors import PeerError
 
+# What TensorFlow says before anybody can tell it to be quiet; the executor's own log keeps it.
+NOISE = re.compile(rb"I0000 00:00:|WARNING: All log messages before absl|E0000 .*(cuda_platform|cuInit)")
 TAIL_LINES = 40
 LINE_LIMIT = 8192
 KEPT_METRICS = 10_000
@@ -147,6 +150,7 @@ class Watch:
         if len(self._partial) > LINE_LIMIT:
             lines.append(self._partial)
             self._partial = b""
+        lines = [line for line in lines if not NOISE.match(line)]
         self._tail.extend(line[:LINE_LIMIT] for line in lines[-TAIL_LINES:])
         if self._forward_logs and lines:
             self.tell_driver({"log": b"\n".join(lines).decode(errors="replace")})

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from emberflow._score.facts import Tensor
+from emberflow._score.keras_model import describe_keras
 from emberflow.errors import ModelError
 
 
@@ -26,22 +28,31 @@ class Columns:
 
 def dataset_options(model: Any, columns: Columns) -> dict[str, Any]:
     """Return what `ctx.dataset` must be asked for, so that its batches fit the model."""
-    inputs = _names_and_shapes(model, "input")
-    options: dict[str, Any] = {"features": _by_name(inputs, columns.features)}
+    inputs, outputs = tensors_of(model)
+    options: dict[str, Any] = {"features": _by_name([tensor.name for tensor in inputs], columns.features)}
     if columns.labels:
-        options["label"] = _by_name(_names_and_shapes(model, "output"), columns.labels)
+        options["label"] = _by_name([tensor.name for tensor in outputs], columns.labels)
     if columns.weight:
         options["weight"] = columns.weight
     if len(inputs) == len(columns.features):
-        pairs = zip(columns.features, _shapes_for(inputs, columns.features), strict=True)
-        options["shapes"] = {column: shape for column, shape in pairs if _is_fixed(shape)}
+        shapes = [tensor.shape for tensor in _in_order(inputs, columns.features)]
+        pairs = zip(columns.features, shapes, strict=True)
+        options["shapes"] = {column: shape for column, shape in pairs if shape and None not in shape}
     options["dtypes"] = dict.fromkeys(columns.binary, "uint8")
     return options
 
 
 def is_side_by_side(model: Any, columns: Columns) -> bool:
     """Whether several columns go into the model's only input."""
-    return len(columns.features) > 1 and len(_names_and_shapes(model, "input")) == 1
+    return len(columns.features) > 1 and len(tensors_of(model)[0]) == 1
+
+
+def tensors_of(model: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the model's inputs and outputs; none for a model that learns its shapes from the first batch."""
+    if not model.built:
+        return (), ()
+    facts = describe_keras(model)
+    return facts.inputs, facts.outputs
 
 
 def put_side_by_side(dataset: Any, columns: Columns) -> Any:
@@ -63,11 +74,10 @@ def _width(part: Any) -> int:
     return width
 
 
-def _by_name(tensors: Sequence[tuple[str, Any]], columns: Sequence[str]) -> Any:
+def _by_name(names: Sequence[str], columns: Sequence[str]) -> Any:
     """Return one column for one tensor; else a dict from the model's names to columns, by name or by order."""
     if len(columns) == 1:
         return columns[0]
-    names = [name for name, _ in tensors]
     if set(names) == set(columns):
         return {name: name for name in names}
     if len(names) == len(columns):
@@ -75,32 +85,13 @@ def _by_name(tensors: Sequence[tuple[str, Any]], columns: Sequence[str]) -> Any:
     if len(names) <= 1:
         return list(columns)
     raise ModelError(
-        f"The model has {len(names)} inputs or outputs, {names}, for {len(columns)} columns. "
+        f"The model has {len(names)} inputs or outputs, {list(names)}, for {len(columns)} columns. "
         f"Received: {list(columns)}.",
         fix="Pass as many columns as the model has inputs (featuresCols) and outputs (labelCols).",
     )
 
 
-def _shapes_for(inputs: Sequence[tuple[str, Any]], columns: Sequence[str]) -> list[Any]:
-    by_name = dict(inputs)
-    if set(by_name) == set(columns):
-        return [by_name[column] for column in columns]
-    return [shape for _, shape in inputs]
-
-
-def _is_fixed(shape: Any) -> bool:
-    return shape is not None and len(shape) > 0 and all(size is not None for size in shape)
-
-
-def _names_and_shapes(model: Any, side: str) -> list[tuple[str, Any]]:
-    """Return the model's inputs or outputs with the shape of one row; nothing for a model not built yet."""
-    names = getattr(model, f"{side}_names", None)
-    shapes = getattr(model, f"{side}_shape", None) if getattr(model, "built", False) else None
-    if not names:
-        return []
-    if isinstance(shapes, dict):
-        shapes = [shapes[name] for name in names]
-    elif shapes is None or (shapes and not isinstance(shapes[0], tuple | list)):
-        shapes = [shapes]
-    rows = [None if shape is None else tuple(shape[1:]) for shape in shapes]
-    return list(zip(names, rows, strict=False))
+def _in_order(tensors: Sequence[Tensor], columns: Sequence[str]) -> list[Tensor]:
+    """Return the tensors in the order of the columns that go to them."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    return [by_name[column] for column in columns] if set(by_name) == set(columns) else list(tensors)

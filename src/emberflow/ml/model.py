@@ -8,6 +8,7 @@ from pyspark.ml import Model
 
 from emberflow.errors import ConfigError
 from emberflow.ml.answers import Answer
+from emberflow.ml.inputs import tensors_of
 from emberflow.ml.params import COLUMN_DEFAULTS, ColumnParams, with_accessors
 from emberflow.ml.saving import ModelWriter, StageReader, load_model
 from emberflow.ml.training import Trained, model_of
@@ -98,7 +99,7 @@ class KerasModel(Model, ColumnParams):
 
     def _transform(self, dataset: "DataFrame") -> "DataFrame":
         features = self.feature_columns()
-        names = list(self._keras.input_names)
+        names = [tensor.name for tensor in tensors_of(self._keras)[0]]
         inputs: Any = features[0]
         if len(features) > 1:
             inputs = {names[0]: features} if len(names) == 1 else _paired(names, features)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow.errors import ModelError
 from emberflow.ml.answers import Answer, answer_of
-from emberflow.ml.inputs import Columns, dataset_options, is_side_by_side, put_side_by_side
+from emberflow.ml.inputs import (
+    Columns,
+    dataset_options,
+    is_side_by_side,
+    put_side_by_side,
+    tensors_of,
+)
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
@@ -85,6 +91,7 @@ def train(training: Training, ctx: "Context") -> Trained | None:
         initial_epoch=start.epoch,
         validation_data=validation,
         callbacks=callbacks,
+        shuffle=False,  # the dataset does it
         verbose=0,
     )
     if not ctx.is_chief:
@@ -198,20 +205,15 @@ def _reporter(ctx: "Context", training: Training, dataset: Any) -> Any:
 
 
 def _answers(model: Any) -> tuple[Answer, ...]:
-    names = list(getattr(model, "output_names", None) or ["output"])
-    shapes = model.output_shape
-    if isinstance(shapes, dict):
-        shapes = [shapes[name] for name in names]
-    elif len(names) == 1:
-        shapes = [shapes]
+    outputs = tensors_of(model)[1]
     losses = model.loss
     if isinstance(losses, dict):
-        losses = [losses.get(name) for name in names]
+        losses = [losses.get(tensor.name) for tensor in outputs]
     elif not isinstance(losses, list | tuple):
-        losses = [losses] * len(names)
+        losses = [losses] * len(outputs)
     return tuple(
-        answer_of(loss, name, shape[-1] if len(shape) > 1 else None)
-        for loss, name, shape in zip(losses, names, shapes, strict=False)
+        answer_of(loss, tensor.name, tensor.shape[-1] if tensor.shape else None)
+        for loss, tensor in zip(losses, outputs, strict=True)
     )
 
 
