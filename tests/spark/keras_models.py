@@ -1,0 +1,78 @@
+"""Tiny models and rows for the estimator's tests."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 96
+
+
+def flower_rows(spark: "SparkSession", rows: int = ROWS) -> "DataFrame":
+    """Three kinds of flowers that two numbers tell apart, with a text label; the same in every run."""
+    from pyspark.sql import functions as F
+
+    kind = F.col("id") % 3
+    noise = (F.col("id") * 37 % 101) / 200.0
+    return spark.range(0, rows, 1, 3).select(
+        "id",
+        (kind + noise).cast("float").alias("length"),
+        (kind * 2 - noise).cast("float").alias("width"),
+        F.element_at(F.array(F.lit("iris"), F.lit("rose"), F.lit("tulip")), (kind + 1).cast("int")).alias(
+            "kind"
+        ),
+        kind.alias("label"),
+    )
+
+
+def flower_model(seed: int = 3) -> Any:
+    """Build a classifier of two numbers into three kinds."""
+    import keras
+
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((2,)),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+class KillOnce:
+    """Makes a callback that kills its own process, on one rank, after so many batches, in the first attempt only."""
+
+    def __init__(self, marker: Path, rank: int, after: int) -> None:
+        self.marker = str(marker)
+        self.rank = rank
+        self.after = after
+
+    def __call__(self) -> Any:
+        import os
+        import signal
+
+        import keras
+
+        settings = self
+
+        class Kill(keras.callbacks.Callback):  # type: ignore[misc]
+            seen = 0
+
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                self.seen += 1
+                import json
+
+                task = json.loads(os.environ["TF_CONFIG"])["task"]
+                rank = 0 if task["type"] == "chief" else task["index"] + 1
+                if (
+                    rank == settings.rank
+                    and self.seen == settings.after
+                    and not Path(settings.marker).exists()
+                ):
+                    Path(settings.marker).touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return Kill()
