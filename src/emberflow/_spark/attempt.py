@@ -74,7 +74,7 @@ class Attempt:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result")
             ) from self._job_error
-        if not self._rows:
+        if self._plan.waits_for_rows and not self._rows:
             raise DataError(
                 "The data must have at least one row. Received: none, so Spark started no task.",
                 fix="Look at the DataFrame's filters.",
