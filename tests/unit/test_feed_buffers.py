@@ -1,0 +1,32 @@
+import numpy as np
+
+from emberflow._feed.buffers import ALIGNMENT, Buffers
+
+
+def test_memory_is_used_again_only_when_nobody_holds_it() -> None:
+    buffers = Buffers()
+    first = buffers.empty((10, 3), np.float32)
+    first[:] = 1
+    part = first[2:4, 1:]  # a view of a view keeps the memory too
+    place = first.ctypes.data
+    del first
+    second = buffers.empty((10, 3), np.float32)
+    second[:] = 2
+    assert second.ctypes.data != place
+    assert (part == 1).all()
+    del part
+    assert buffers.empty((5, 3), np.float32).ctypes.data == place
+
+
+def test_arrays_begin_where_tensorflow_takes_them_over() -> None:
+    buffers = Buffers()
+    arrays = [buffers.empty((size,), np.uint8) for size in (1, 63, 1000, 100_000)]
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in arrays)
+
+
+def test_many_arrays_at_once_do_not_share_memory() -> None:
+    buffers = Buffers()
+    arrays = [buffers.empty((100,), np.int64) for _ in range(30)]
+    for number, array in enumerate(arrays):
+        array[:] = number
+    assert all((array == number).all() for number, array in enumerate(arrays))
