@@ -123,15 +123,14 @@ def _explain(console: Console, result: Result, picture: Path, seconds: float) ->
     table.add_row("Spark's log", f"{picture.parent / 'spark.log'}")
     console.print()
     console.print(table)
-    console.print(
-        "\n[bold]What to try next[/bold]\n"
-        "  emberflow demo --workers 1              the same on one executor: the same accuracy\n"
-        f"  {_shown(Path(__file__).with_name('digits.py'))}   the program that was trained\n"
-        "  emberflow local-cluster                 a Spark like this one, for your own programs\n"
-        "  emberflow doctor --master spark://...   is my own cluster ready for this?\n"
-        "  README.md                               train a Keras model on a DataFrame",
-        soft_wrap=True,
-    )
+    console.print("\n[bold]What to try next[/bold]")
+    advice = Table.grid(padding=(0, 2))
+    advice.add_row("  emberflow demo --workers 1", "the same on one executor, and as good")
+    advice.add_row(f"  {_shown(Path(__file__).with_name('digits.py'))}", "the program that was trained")
+    advice.add_row("  emberflow local-cluster", "a Spark like this one, for your own programs")
+    advice.add_row("  emberflow doctor --master spark://...", "is your own cluster ready for this?")
+    advice.add_row("  README.md", "train a Keras model on a DataFrame")
+    console.print(advice)
 
 
 def _shown(path: Path) -> Path:

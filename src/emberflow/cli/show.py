@@ -93,7 +93,7 @@ def _draw_history(axes: Any, history: Sequence[float]) -> None:
     percent = [100 * share for share in history]
     axes.plot(epochs, percent, color=FLOW, linewidth=2.5, marker="o", markersize=6)
     axes.annotate(
-        f"{percent[-1]:.1f} %",
+        f"{history[-1]:.1%}",
         (len(history), percent[-1]),
         xytext=(0, -22),
         textcoords="offset points",
