@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.measure import print_result
-from emberflow._node.frames import Channel, Message
 from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._spark.attempt import Attempt
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub, dial
+from emberflow._wire.frames import Channel, Message
 
 KEY = b"k" * 32
 THREADS = 8
