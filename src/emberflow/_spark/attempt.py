@@ -140,6 +140,8 @@ class Attempt:
             self._deadline = time.monotonic() + self._plan.start_timeout
         self._hosts[rank] = event["joined"]
         self._silent_since = None
+        if len(self._plan.stages) > 1 and not self._quitting:
+            self._job.go_on(len(self._hosts))
         if len(self._hosts) == len(self._plan.nodes) and self._deadline:
             self._deadline += 1.0  # the task's own deadline comes first: it knows more
 

@@ -44,11 +44,20 @@ class Job:
         self._tag = f"emberflow-{spec.plan.run_id}-{spec.plan.attempt}"
         self._lock = threading.Lock()
         self._rows: list[Any] = []
+        self._waiting = list(spec.plan.stages)
         self._running = list(spec.plan.stages)
 
     def start(self) -> None:
-        """Submit a job for each stage: Spark runs them side by side."""
-        for stage in tuple(self._running):
+        """Submit a job for the first stage; with a second one, Spark runs them side by side."""
+        self.go_on(0)
+
+    def go_on(self, joined: int) -> None:
+        """Submit the stage that comes next, once all nodes before it have joined.
+
+        Workers with GPUs come first: nodes without could take the cores beside the GPUs, and keep them.
+        """
+        while self._waiting and self._waiting[0].first_rank <= joined:
+            stage = self._waiting.pop(0)
             name = f"{self._tag}-{stage.first_rank}"
             threading.Thread(target=self._run, args=(stage,), name=name, daemon=True).start()
 
