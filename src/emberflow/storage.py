@@ -93,6 +93,12 @@ def join(base: str, *parts: str) -> str:
     return posixpath.join(head, *(part.strip("/") for part in parts))
 
 
+def file_system(path: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a path, and the path as that file system says it."""
+    place = _place(path)
+    return place.fs, place.path
+
+
 def sibling(path: str, name: str) -> str:
     """Return the path of another name in the same folder.
 

@@ -1,0 +1,75 @@
+"""`emberflow convert`: files of one format into another, with a bar that shows how far it is."""
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from emberflow.errors import EmberflowError
+
+
+def run_convert(
+    source: str,
+    target: str,
+    *,
+    kind: str | None = None,
+    to: str | None = None,
+    labels: str | None = None,
+    options: list[str] | None = None,
+) -> int:
+    """Convert, show the progress, and return the exit code."""
+    console = Console(stderr=True, highlight=False)
+    try:
+        rows = _convert(source, target, kind, to, labels, options or [], console)
+    except (EmberflowError, OSError) as error:
+        console.print(str(error), style="red", markup=False)
+        return 1
+    Console(highlight=False).print(f"{rows:,} rows written to {target}", markup=False)
+    return 0
+
+
+def _convert(
+    source: str,
+    target: str,
+    kind: str | None,
+    to: str | None,
+    labels: str | None,
+    options: list[str],
+    console: Console,
+) -> int:
+    from emberflow.tfrecord.convert import convert_file, format_of, read_rows
+
+    given = dict(_pair(option) for option in options)
+    out = format_of(target, to)
+    rows = read_rows(source, format_of(source, kind), labels=labels, options=given)
+    columns = [
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeElapsedColumn(),
+    ]
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task(f"{source} to {out}", total=rows.total)
+
+        def tell(done: int, total: int | None) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        return convert_file(target, to=out, rows=rows, tell=tell, options=given)
+
+
+def _pair(option: str) -> tuple[str, str]:
+    from emberflow.errors import ConfigError
+
+    key, equals, value = option.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"Expected NAME=VALUE. Received: --option {option}.", fix="--option compression=gzip"
+        )
+    return key, value

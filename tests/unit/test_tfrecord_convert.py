@@ -1,0 +1,96 @@
+"""`emberflow convert` between all formats, on local disk and elsewhere."""
+
+import gzip
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from emberflow import storage
+from emberflow.cli.convert import run_convert
+from emberflow.tfrecord.convert import format_of
+from tests.unit.test_tfrecord_reading import rows_of
+
+ROWS = [{"id": number, "name": f"né {number}", "score": number / 4} for number in range(5000)]
+
+
+def idx(path: Path, values: list[int], *shape: int) -> None:
+    head = bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", size) for size in shape)
+    path.write_bytes(gzip.compress(head + bytes(values)))
+
+
+@pytest.mark.parametrize("middle", ["x.csv", "x.parquet", "x.jsonl", "x.tfrecord", "x.tfrecord.gz"])
+def test_there_and_back(tmp_path: Path, middle: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, last = (str(tmp_path / name) for name in ("a.parquet", middle, "z.parquet"))
+    pq.write_table(pa.Table.from_pylist(ROWS), first)
+    assert run_convert(first, second) == 0
+    assert run_convert(second, last) == 0
+    assert pq.read_table(last).to_pylist() == ROWS
+    assert "5,000 rows written to" in capsys.readouterr().out
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["a.parquet", middle, "z.parquet"])
+
+
+def test_other_file_systems(tmp_path: Path) -> None:
+    source = str(tmp_path / "a.parquet")
+    pq.write_table(pa.Table.from_pylist(ROWS), source)
+    assert run_convert(source, "memory://convert/x.tfrecord.gz", options=["compressionLevel=1"]) == 0
+    assert storage.read_bytes("memory://convert/x.tfrecord.gz")[:2] == b"\x1f\x8b"
+    assert run_convert("memory://convert/x.tfrecord.gz", "memory://convert/y.csv") == 0
+    assert storage.read_bytes("memory://convert/y.csv").splitlines()[1].decode() == '0,"né 0",0'
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_mnist_files_to_tfrecord_and_csv(tmp_path: Path, named: bool) -> None:
+    images, labels = tmp_path / "train-images-idx3-ubyte.gz", tmp_path / "train-labels-idx1-ubyte.gz"
+    idx(images, list(range(24)), 4, 2, 3)
+    idx(labels, [7, 2, 1, 0], 4)
+    given = str(labels) if named else None
+    assert run_convert(str(images), str(tmp_path / "x.tfrecord"), labels=given) == 0
+    assert rows_of(tmp_path / "x.tfrecord") == [
+        {"image": list(range(6 * row, 6 * row + 6)), "label": label} for row, label in enumerate([7, 2, 1, 0])
+    ]
+    assert run_convert(str(images), str(tmp_path / "x.csv"), labels=given) == 0
+    lines = (tmp_path / "x.csv").read_text().splitlines()
+    assert lines[:2] == ['"label","image0","image1","image2","image3","image4","image5"', "7,0,1,2,3,4,5"]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a": [1, 2], "b": "é"}\n{"a": [], "b": null}\n')
+    assert run_convert(str(tmp_path / "x.json"), str(tmp_path / "x.tfrecord")) == 0
+    assert run_convert(str(tmp_path / "x.tfrecord"), str(tmp_path / "y.jsonl")) == 0
+    lines = [json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()]
+    assert lines == [{"a": [1, 2], "b": "é"}, {"a": [], "b": None}]
+
+
+def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def error(source: str, target: str, **more: Any) -> str:
+        assert run_convert(str(tmp_path / source), str(tmp_path / target), **more) == 1
+        return capsys.readouterr().err
+
+    pq.write_table(pa.table({"l": [[1]], "b": [b"\xff"]}), tmp_path / "a.parquet")
+    idx(tmp_path / "short-idx", [1, 2], 3)
+    before = set(tmp_path.iterdir())
+    assert "csv holds numbers and text only" in error("a.parquet", "x.csv")
+    assert "json holds no bytes" in error("a.parquet", "x.json")
+    assert "which exists" in error("a.parquet", "a.parquet")
+    assert "--from csv" in error("a.unknown", "x.csv")
+    assert "idx is read, not written" in error("a.parquet", "x.idx")
+    assert "cut short" in error("short-idx", "x.csv")
+    assert "Expected an idx file" in error("a.parquet", "x.csv", kind="idx")
+    assert "NAME=VALUE" in error("a.parquet", "x.tfrecord", options=["gzip"])
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_formats_are_known_by_name() -> None:
+    assert [format_of(name) for name in ("a.csv.gz", "s3://b/c.parquet", "t10k-labels-idx1-ubyte")] == [
+        "csv",
+        "parquet",
+        "idx",
+    ]
+    assert format_of("anything", "json") == "json"
