@@ -102,8 +102,9 @@ def _input_names(struct: Any) -> list[str]:
 
     if isinstance(struct, dict):
         return _paths(struct)
-    symbols = keras.tree.flatten(struct)
-    return [str(getattr(symbol, "name", None) or f"input_{at}") for at, symbol in enumerate(symbols)]
+    names = [str(symbol.name) for symbol in keras.tree.flatten(struct)]
+    # Keras numbers what nobody named, and elsewhere the same model gets another number.
+    return [f"input_{at}" if name.startswith("keras_tensor") else name for at, name in enumerate(names)]
 
 
 def _output_names(model: Any, struct: Any) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from emberflow import storage
 from emberflow._score.facts import Tensor
-from emberflow._score.keras_model import describe_keras, flatten, load_keras, structure_of
+from emberflow._score.keras_model import flatten, load_keras, structure_of
 from emberflow._score.rows import Group, Ragged
 from emberflow._score.source import Source, is_keras_file
 from emberflow.errors import ModelError
@@ -26,19 +26,20 @@ KEPT = 3  # models in one Python process: an application that scores with many m
 
 Predict = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-_loaded: "OrderedDict[str, Predict]" = OrderedDict()
+_loaded: "OrderedDict[tuple[str, tuple[str, ...]], Predict]" = OrderedDict()
 _lock = threading.Lock()
 
 
 def predictor_of(source: Source, inputs: Sequence[Tensor], threads: int = 0) -> Predict:
     """Return the model as a function of arrays by name; load it only if this process has not yet."""
+    key = (source.key, source.outputs)
     with _lock:
-        if source.key not in _loaded:
+        if key not in _loaded:
             while len(_loaded) >= KEPT:
                 _loaded.popitem(last=False)
-            _loaded[source.key] = _load(source, inputs, threads)
-        _loaded.move_to_end(source.key)
-        return _loaded[source.key]
+            _loaded[key] = _load(source, inputs, threads)
+        _loaded.move_to_end(key)
+        return _loaded[key]
 
 
 def ask(predict: Predict, group: Group, rows: int | None) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def _load(source: Source, inputs: Sequence[Tensor], threads: int) -> Predict:
     _limit_threads(threads)
     path = located(source)
     if source.kind == "keras":
-        return _keras(source, path)
+        return _keras(source, path, inputs)
     return _saved_model(source, path, inputs)
 
 
@@ -95,15 +96,14 @@ def _saved_model(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict
     return predict
 
 
-def _keras(source: Source, path: str) -> Predict:
+def _keras(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict:
     import tensorflow as tf
 
     objects = {name: pickle.loads(data) for name, data in source.objects.items()}
     model = load_keras(path, custom_objects=objects, safe_mode=source.safe_mode)
     model.jit_compile = False  # XLA compiles anew for each number of rows
-    facts = describe_keras(model)
-    dtypes = {tensor.name: tensor.dtype for tensor in facts.inputs}
-    arranged = structure_of(model, [tensor.name for tensor in facts.inputs])
+    dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+    arranged = structure_of(model, [tensor.name for tensor in inputs])
 
     def predict(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
         tensors = {name: _to_tensor(tf, value, dtypes[name]) for name, value in arrays.items()}

@@ -1,7 +1,7 @@
 """Rows in, the same rows with the model's answers out: batches of Spark's, cut for the model, and cut back."""
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class ScoreSpec:
     gpus: int = 0
 
 
-def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Any) -> Iterator[Any]:
+def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:
     """Yield each batch with its answers beside the kept columns, which are passed on untouched.
 
     The model sees batches of `batch_size` rows, wherever Spark cut its own; what it says is cut back to them.
@@ -141,7 +141,7 @@ def _answers(plan: OutputPlan, groups: list[Group], answers: list[dict[str, Any]
     return pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))
 
 
-def local_scorer(spec: ScoreSpec, threads: int) -> Any:
+def local_scorer(spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
     """Return the scoring of batches in this process, by a model that it loads once."""
     predict = predictor_of(spec.source, spec.tensors, threads)
     return lambda batch: score_here(spec, predict, batch)

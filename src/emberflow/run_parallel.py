@@ -1,0 +1,171 @@
+"""`ef.run_parallel`: the same function many times, each alone in its own process."""
+
+import functools
+import pickle
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from emberflow.errors import ConfigError, EmberflowError
+from emberflow.result import Metric, Report, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from emberflow._node.context import Context
+    from emberflow._node.outcome import Outcome
+    from emberflow._plan.plan import RunPlan
+
+
+def run_parallel(
+    fn: "Callable[[Context], Any]",
+    *,
+    tasks: int,
+    gpus: int = 0,
+    barrier: bool = False,
+    spark: "SparkSession | None" = None,
+    start_timeout: float = 120.0,
+) -> tuple[Result, ...]:
+    """Run a function as several programs that know nothing of each other, such as trials or shards of a job.
+
+    Each has a process, a folder and GPUs of its own, as a run with one worker has: ``ctx.workers`` is 1,
+    ``ctx.rank`` is 0, and ``ctx.index`` is the number of the task. What they print is in their reports.
+
+    Args:
+        fn: Your function, called as ``fn(ctx)``.
+        tasks: How many times.
+        gpus: GPUs of each, its own, given by Spark's scheduler.
+        barrier: Start all at the same time, or none. Otherwise Spark starts as many as it has slots for, and the
+            others as slots become free; tasks of an executor that is lost start again elsewhere.
+        spark: The session; the active one if left out. Classic or Spark Connect.
+        start_timeout: Seconds until each process must have loaded your function.
+
+    Returns:
+        One result per task, in order.
+
+    Raises:
+        ConfigError: The arguments are wrong, or the function cannot be pickled.
+        ClusterError: Spark cannot give the GPUs, or the job failed.
+        NodeFailedError: Your function raised in a task. The others have run to their end.
+        NodeLostError: A process was killed or crashed.
+
+    Example:
+        >>> results = ef.run_parallel(lambda ctx: ctx.index ** 2, tasks=4)  # doctest: +SKIP
+        >>> [result.value for result in results]  # doctest: +SKIP
+        [0, 1, 4, 9]
+    """
+    from emberflow._spark.facts import is_connect
+    from emberflow._spark.shipping import ship
+
+    _check(tasks=tasks, gpus=gpus)
+    session = spark or _active_session()
+    payload = ship(fn, is_connect=is_connect(session))
+    plan = _plan(gpus, start_timeout)
+    started = time.monotonic()
+    rows = _collect(session, payload, plan, tasks=tasks, barrier=barrier)
+    return _results(rows, time.monotonic() - started)
+
+
+def _check(*, tasks: object, gpus: object) -> None:
+    for name, value, least in (("tasks", tasks, 1), ("gpus", gpus, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(
+                f"`{name}` must be a whole number, {least} or more. Received: {name}={value!r}.",
+                fix=f"Pass {name}={max(least, 1)} or higher.",
+            )
+
+
+def _active_session() -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise ConfigError(
+            "A Spark session must be active. Received: spark=None, and none is active.",
+            fix="Pass spark=SparkSession.builder.getOrCreate().",
+        )
+    return session
+
+
+def _plan(gpus: int, start_timeout: float) -> "RunPlan":
+    from emberflow._plan.plan import RunPlan
+    from emberflow._plan.roles import assign_roles
+
+    return RunPlan(
+        run_id=secrets.token_hex(4),
+        nodes=assign_roles(1),
+        meeting="barrier",
+        driver_address=None,
+        start_timeout=start_timeout,
+        forward_logs=False,
+        python=sys.version_info[:2],
+        gpus=gpus,
+    )
+
+
+def _collect(spark: "SparkSession", fn: bytes, plan: "RunPlan", *, tasks: int, barrier: bool) -> list[Any]:
+    """Run one Spark job of that many tasks; end it if this call ends before it."""
+    from emberflow._spark.alone import ALONE_SCHEMA, alone_task
+    from emberflow._spark.facts import is_connect, read_facts
+    from emberflow._spark.job import translate
+    from emberflow._spark.profiles import check_gpus, profile_of
+    from emberflow.config import RunConfig
+
+    facts = read_facts(spark)
+    check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
+    profile = profile_of(plan.stages[0], facts)
+    task = functools.partial(alone_task, plan, fn)
+    seats = spark.range(0, tasks, 1, tasks)
+    tag = f"emberflow-{plan.run_id}"
+    tagged: Any = spark if is_connect(spark) else spark.sparkContext
+    (tagged.addTag if is_connect(spark) else tagged.addJobTag)(tag)
+    try:
+        return seats.mapInArrow(task, ALONE_SCHEMA, barrier=barrier, profile=profile).collect()
+    except EmberflowError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
+    except BaseException:
+        (tagged.interruptTag if is_connect(spark) else tagged.cancelJobsWithTag)(tag)
+        raise
+    finally:
+        (tagged.removeTag if is_connect(spark) else tagged.removeJobTag)(tag)
+
+
+def _results(rows: list[Any], seconds: float) -> tuple[Result, ...]:
+    """Return a result per task, or raise the error of the first that failed."""
+    from emberflow._node.outcome import Outcome
+
+    values: dict[int, bytes] = {}
+    outcomes: dict[int, Outcome] = {}
+    for row in sorted(rows, key=lambda row: (row["task"], row["part"])):
+        values[row["task"]] = values.get(row["task"], b"") + bytes(row["value"])
+        if row["part"] == 0:
+            outcomes[row["task"]] = Outcome.from_json(row["outcome"])
+    failed = [(task, outcome) for task, outcome in outcomes.items() if outcome.ending != "returned"]
+    if failed:
+        others = tuple(f"task {task} on {other.host}: {other.problem}" for task, other in failed[1:])
+        raise failed[0][1].error(others)
+    return tuple(_result(outcome, values[task], seconds) for task, outcome in outcomes.items())
+
+
+def _result(outcome: "Outcome", data: bytes, seconds: float) -> Result:
+    value = pickle.loads(data) if data else None
+    report = Report(
+        rank=outcome.rank,
+        role=outcome.role,
+        index=outcome.index,
+        host=outcome.host,
+        devices=outcome.devices,
+        seconds=outcome.seconds,
+        log_tail=outcome.log_tail,
+        value=value,
+        gpus=outcome.gpus,
+    )
+    metrics = tuple(
+        Metric(rank=0, step=said["step"], values=said["metric"], seconds=said["seconds"])
+        for said in outcome.metrics
+    )
+    return Result(value=value, reports=(report,), metrics=metrics, seconds=seconds)
