@@ -10,12 +10,15 @@ Who owns what:
     columns    which tensor a column becomes; the documented table of types
     convert    Arrow to numpy without a loop over rows
     gather     rows by position, in windows
+    buffers    memory of windows, used again
     position   `Position`: where training stands, the same on every rank
     epochs     which rows come when: steps, orders, resume
     pipeline   windows to `tf.data.Dataset`: the only TensorFlow here
     dataset    `Shard`, `DatasetOptions`, `make_dataset`: what ``ctx.dataset`` calls
     stream     a single pass without a spool
-    files      sources that need no Spark; `Parquet`
+    files      the seam for sources that need no Spark: `FileSource`, `rank_batches`
+    parquet    `Parquet`, its first implementation
+    feed       `Feed`: all named data of a node, as the context asks for it
     progress   who waits for whom
 
 The way of a shard::
@@ -24,11 +27,21 @@ The way of a shard::
                  for batch in batches: writer.write(batch)      # with the int64 column KEY
                  file = writer.finish()                          # SpoolFile(fd, facts)
              all_facts = gather(file.facts.to_json())            # of every rank that holds rows
-             send_spool(socket, file, ...)                       # the descriptor, not the rows
-    node     spool = Spool(receive_spool(socket), schema=agreed_schema(all_facts))
-             shard = Shard(name="train", rank=rank, spool=spool, facts=all_facts)
-             feeding = make_dataset(shard, DatasetOptions(features="x", label="y", batch_size=32))
-             feeding.dataset, feeding.position()
+             send_spool(socket, "train", file); file.close()     # the descriptor, not the rows
+    node     name, file = receive_spool(socket)
+             spool = Spool(file, schema=agreed_schema(all_facts)); file.close()
+             feed = Feed({name: Shard(name=name, rank=rank, spool=spool, facts=all_facts)})
+             feed.dataset("train", DatasetOptions(features="x", label="y", batch_size=32))
+             feed.position("train"), feed.rows("train"), feed.arrow("train"), feed.progress()
+
+Of files, the batches come from ``rank_batches(source, rank, ranks)``; all else is the same. Without a spool::
+
+    task     facts, batches = first_facts(batches); all_facts = gather(facts.to_json())
+             send_batches(socket, batches)
+    node     Feed({name: Stream(name=name, rank=rank, batches=receive_batches(socket), facts=all_facts,
+                                most_steps=most_steps)})          # most_steps: the largest of all ranks' numbers
+
+`rank` counts the ranks that hold rows, and `facts` has one entry for each of them.
 
 Imports `_plan`, `errors` and `storage`, pyarrow and numpy; TensorFlow only inside functions.
 """

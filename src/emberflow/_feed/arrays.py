@@ -1,12 +1,14 @@
 """The shape of Arrow columns: leaves of structs, levels of lists, lengths. Nothing is copied here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from emberflow.errors import ConfigError
 
 KEY = "__ef_key"
 RESERVED = "__ef_"  # our own columns begin so: never shown to the user
@@ -44,6 +46,21 @@ def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[Leaf]:
             yield from _leaves(field.type, (*path, field.name))
     else:
         yield Leaf(name=".".join(path), type=kind, path=path)
+
+
+def find_leaves(leaves: Sequence[Leaf], name: str) -> list[Leaf]:
+    """Return the leaf of this name, or all leaves of the struct column of this name."""
+    exact = [leaf for leaf in leaves if leaf.name == name]
+    found = exact or [leaf for leaf in leaves if leaf.name.startswith(f"{name}.")]
+    if not found or len(exact) > 1:
+        raise ConfigError(
+            f"Each column must be one of the data's columns. Received: {name!r}; "
+            f"there are: {', '.join(leaf.name for leaf in leaves)}.",
+            fix="Correct the name, or select the column before you pass the DataFrame."
+            if not exact
+            else "Rename one of the two columns: a field of a struct is named column.field.",
+        )
+    return found
 
 
 def is_vector(kind: Any) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._feed.arrays import Leaf, is_bytes, is_text, is_vector, leaves_of, list_levels
+from emberflow._feed.arrays import Leaf, find_leaves, is_bytes, is_text, is_vector, leaves_of, list_levels
 from emberflow._feed.facts import UNSEEN, ColumnFacts, Length, ShardFacts, add_facts, agreed_schema
 from emberflow.errors import ConfigError, DataError
 
@@ -95,21 +95,6 @@ def plan_columns(
         _check_nulls(leaf, shards, wishes)
         plans[leaf.name] = _plan(leaf, facts.get(leaf.name, ColumnFacts()), wishes)
     return plans
-
-
-def find_leaves(leaves: Sequence[Leaf], name: str) -> list[Leaf]:
-    """Return the leaf of this name, or all leaves of the struct column of this name."""
-    exact = [leaf for leaf in leaves if leaf.name == name]
-    found = exact or [leaf for leaf in leaves if leaf.name.startswith(f"{name}.")]
-    if not found or len(exact) > 1:
-        raise ConfigError(
-            f"Each column must be one of the data's columns. Received: {name!r}; "
-            f"there are: {', '.join(leaf.name for leaf in leaves)}.",
-            fix="Correct the name, or select the column before you pass the DataFrame."
-            if not exact
-            else "Rename one of the two columns: a field of a struct is named column.field.",
-        )
-    return found
 
 
 def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:

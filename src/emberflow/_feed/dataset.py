@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberflow._feed.arrays import leaves_of
-from emberflow._feed.columns import Column, Shape, Wishes, find_leaves, plan_columns
+from emberflow._feed.arrays import find_leaves, leaves_of
+from emberflow._feed.columns import Column, Shape, Wishes, plan_columns
 from emberflow._feed.epochs import EpochPlan, Epochs
 from emberflow._feed.facts import ShardFacts, agreed_schema
 from emberflow._feed.gather import Gatherer, make_parts, window_rows
