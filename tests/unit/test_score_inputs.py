@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from emberflow._score.facts import ModelFacts, Tensor
-from emberflow._score.inputs import InputPlan, Inputs, Wishes, plan_inputs
+from emberflow._score.inputs import InputPlan, Wishes, plan_inputs
+from emberflow._score.matching import Inputs
 from emberflow.errors import ConfigError, DataError, ModelError
 
 IMAGE = Tensor(name="image", dtype="float32", shape=(28, 28))

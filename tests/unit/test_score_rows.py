@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberflow._score.facts import ModelFacts, Tensor
-from emberflow._score.inputs import Inputs, Wishes, plan_inputs
+from emberflow._score.inputs import Wishes, plan_inputs
+from emberflow._score.matching import Inputs
 from emberflow._score.rows import Group, Ragged, groups_of
 
 FLOATS = pa.list_(pa.float32())

@@ -27,6 +27,8 @@ def described(spark: "SparkSession", path: str, asked: Asked) -> tuple[ModelFact
     try:
         if storage.exists(path):
             return _described_here(path, asked)
+        if not storage.is_local(path):
+            raise no_model(path)
     except (StorageError, ImportError):
         pass  # no driver for this storage, or no way to it, or no TensorFlow: executors may have them
     return _described_there(spark, path, asked)

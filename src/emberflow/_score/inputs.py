@@ -1,4 +1,4 @@
-"""Which columns become which of the model's inputs, decided on the driver before any task runs."""
+"""How columns become the model's inputs: dtypes, shapes, lengths; decided on the driver before any task runs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from emberflow._feed.arrays import Leaf, is_bytes, is_vector, leaves_of, list_levels
-from emberflow._feed.columns import _natural_dtype, find_leaves
+from emberflow._feed.columns import _natural_dtype
 from emberflow._score.facts import BYTES, ModelFacts, Shape, Tensor, shape_text
+from emberflow._score.matching import Inputs, leaf_of, match_columns
 from emberflow.errors import ConfigError, ModelError
 
-Inputs = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
 NUMBERS = "biuf"
 
 
@@ -65,7 +65,7 @@ class Wishes:
 def plan_inputs(schema: Any, model: ModelFacts, inputs: Inputs, wishes: Wishes) -> tuple[InputPlan, ...]:
     """Return how each input of the model comes from the columns of an Arrow schema."""
     leaves = list(leaves_of(schema))
-    chosen = _assign(leaves, model, inputs)
+    chosen = match_columns(leaves, model, inputs)
     used = {name for names in chosen.values() for name in names}
     for option in ("shapes", "dtypes"):
         for name in getattr(wishes, option):
@@ -77,75 +77,9 @@ def plan_inputs(schema: Any, model: ModelFacts, inputs: Inputs, wishes: Wishes) 
                 )
     tensors = {tensor.name: tensor for tensor in model.inputs}
     return tuple(
-        _plan(tensors.get(name, Tensor(name=name)), [_leaf(leaves, column) for column in columns], wishes)
+        _plan(tensors.get(name, Tensor(name=name)), [leaf_of(leaves, column) for column in columns], wishes)
         for name, columns in chosen.items()
     )
-
-
-def _assign(leaves: Sequence[Leaf], model: ModelFacts, inputs: Inputs) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each input."""
-    if model.kind == "function":
-        return _assign_free(leaves, inputs)
-    names = [tensor.name for tensor in model.inputs]
-    if isinstance(inputs, Mapping):
-        if sorted(inputs) != sorted(names):
-            raise _wrong_inputs(model, f"inputs for {', '.join(inputs) or 'none'}", leaves)
-        return {name: _columns(inputs[name]) for name in names}
-    if inputs is not None:
-        if len(names) != 1:
-            raise _wrong_inputs(model, f"inputs={inputs!r}", leaves)
-        return {names[0]: _columns(inputs)}
-    known = [leaf.name for leaf in leaves]
-    if all(name in known for name in names):
-        return {name: (name,) for name in names}
-    if len(names) == len(known) == 1:
-        return {names[0]: (known[0],)}
-    raise _wrong_inputs(model, "inputs=None, and no columns of these names", leaves)
-
-
-def _assign_free(leaves: Sequence[Leaf], inputs: Inputs) -> dict[str, tuple[str, ...]]:
-    """Return the arrays that a function is called with: it says nothing about itself."""
-    if isinstance(inputs, Mapping):
-        return {name: _columns(columns) for name, columns in inputs.items()}
-    if inputs is None and len(leaves) == 1:
-        inputs = leaves[0].name
-    if inputs:
-        return {name: (name,) for name in _columns(inputs)}
-    raise ConfigError(
-        f"A function must be told its columns. Received: inputs={inputs!r}.",
-        fix='Pass inputs="column" for one array, or inputs={"name": "column"} for a dictionary of arrays.',
-    )
-
-
-def _columns(value: str | Sequence[str]) -> tuple[str, ...]:
-    columns = (value,) if isinstance(value, str) else tuple(value)
-    if not columns or not all(isinstance(column, str) for column in columns):
-        raise ConfigError(
-            f"`inputs` must name columns. Received: {value!r}.",
-            fix='Pass inputs={"input": "column"}, or a list of columns to put side by side.',
-        )
-    return columns
-
-
-def _wrong_inputs(model: ModelFacts, received: str, leaves: Sequence[Leaf]) -> ConfigError:
-    wanted = ", ".join(str(tensor) for tensor in model.inputs)
-    example = ", ".join(f'"{tensor.name}": "column"' for tensor in model.inputs)
-    return ConfigError(
-        f"Each input of the model must get a column. It takes: {wanted}. Received: {received}; the DataFrame has: "
-        f"{', '.join(leaf.name for leaf in leaves)}.",
-        fix=f"Pass inputs={{{example}}}.",
-    )
-
-
-def _leaf(leaves: Sequence[Leaf], name: str) -> Leaf:
-    found = find_leaves(leaves, name)
-    if len(found) > 1:
-        raise ConfigError(
-            f"An input must come from one column. Received: {name!r}, a struct with the fields "
-            f"{', '.join(leaf.name for leaf in found)}.",
-            fix=f"Name its fields: inputs=[{', '.join(repr(leaf.name) for leaf in found)}].",
-        )
-    return found[0]
 
 
 def _plan(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:

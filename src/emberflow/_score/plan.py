@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._score.columns import output_columns, used_columns
 from emberflow._score.facts import ModelFacts
-from emberflow._score.inputs import Inputs, Wishes, plan_inputs
+from emberflow._score.inputs import Wishes, plan_inputs
+from emberflow._score.matching import Inputs
 from emberflow._score.scoring import ScoreSpec
 from emberflow._score.source import Source
 from emberflow.errors import ConfigError

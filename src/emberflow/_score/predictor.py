@@ -71,7 +71,7 @@ def _limit_threads(threads: int) -> None:
     if threads:
         with contextlib.suppress(RuntimeError):  # TensorFlow has started already
             tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
 
 
 def _saved_model(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict:

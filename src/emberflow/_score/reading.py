@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._score.describe import described
 from emberflow._score.facts import ModelFacts
-from emberflow._score.inputs import Inputs
 from emberflow._score.keras_model import describe_keras
+from emberflow._score.matching import Inputs
 from emberflow._score.source import (
     Asked,
     Source,
@@ -47,6 +47,8 @@ def _read_function(
 
 
 def _read_object(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Source, ModelFacts]:
+    if type(model).__module__.partition(".")[0] == "tf_keras":
+        return _read_older_keras(spark, model, asked)
     facts = describe_keras(model)
     connect = is_connect(spark)
     with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
@@ -57,6 +59,14 @@ def _read_object(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Sourc
     # The file was written here, by a model that is here: what it holds is as trusted as this program.
     source = Source(kind="keras", key=_key(content, objects), file=name, objects=objects, safe_mode=False)
     return source, facts
+
+
+def _read_older_keras(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Source, ModelFacts]:
+    """Read a model object of tf_keras, whose files Keras 3 cannot load, as the SavedModel that it exports."""
+    with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
+        path = str(Path(folder) / "model")
+        model.export(path)
+        return _read_path(spark, path, "saved_model", asked)
 
 
 def _read_path(spark: "SparkSession", path: str, kind: str, asked: Asked) -> tuple[Source, ModelFacts]:
