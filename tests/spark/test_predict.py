@@ -92,6 +92,13 @@ def test_only_what_is_kept_or_scored_travels(spark_cluster: "SparkSession") -> N
     assert scored.count() == 10
 
 
+def test_types_that_spark_cannot_send_must_stay_behind(spark_cluster: "SparkSession") -> None:
+    df = numbers(spark_cluster).selectExpr("*", "interval 1 month AS later")
+    with pytest.raises(ConfigError, match="'later' of type interval month"):
+        predict(df, load_sum, inputs="x", outputs="total double")
+    assert predict(df, load_sum, inputs="x", outputs="total double", keep=["id"]).count() == 10
+
+
 def test_bad_rows(spark_cluster: "SparkSession") -> None:
     df = numbers(spark_cluster, 6).selectExpr("id", "if(id = 3, null, x) AS x")
     nulls = predict(df, load_sum, inputs="x", outputs="total double", errors="null").sort("id").collect()

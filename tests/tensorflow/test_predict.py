@@ -1,5 +1,6 @@
 """Scored on executors, a model says what it says in one process."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from emberflow._score.describe import _described_here
+from emberflow._score.source import Asked, describe_path
 from emberflow.errors import ModelError
 from emberflow.predict import predict
 from tests.tensorflow.scoring_models import (
@@ -141,6 +144,33 @@ def test_a_model_with_python_lambdas_needs_the_object_not_the_file(
     np.testing.assert_allclose(
         [row["prediction"] for row in rows], [np.add(row["x"], 1) for row in rows], atol=1e-6
     )
+
+
+def test_a_keras_file_is_described_without_bringing_tensorflow_into_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "model.keras")
+    mlp().model.save(path)
+    here = describe_path(path, Asked())
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    monkeypatch.setattr("emberflow._score.describe.describe_path", None)
+    assert _described_here(path, Asked())[0] == here
+    (tmp_path / "broken.keras").write_bytes(b"no zip")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        _described_here(str(tmp_path / "broken.keras"), Asked())
+
+
+def test_an_object_of_tf_keras(spark_cluster: "SparkSession") -> None:
+    import tf_keras
+
+    model = tf_keras.Sequential(
+        [tf_keras.layers.Input((2,)), tf_keras.layers.Dense(1, kernel_initializer="ones")]
+    )
+    rows = floats(2)
+    scored = predict(
+        frame(spark_cluster, {"x": lists(rows)}), model, inputs="x", outputs={"output_0": ("y", "float")}
+    )
+    np.testing.assert_allclose([row["y"] for row in collected(scored, "y")], rows.sum(axis=1), atol=1e-6)
 
 
 def test_the_model_is_loaded_once_in_each_process(spark_cluster: "SparkSession", tmp_path: Path) -> None:

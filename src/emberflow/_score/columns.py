@@ -9,7 +9,7 @@ from emberflow._score.outputs import OutputPlan, check_type, choose_outputs, spa
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
 
 def output_columns(
@@ -37,6 +37,28 @@ def _arrow_type(field: "StructField", arrow_schema: Any) -> Any:
     from pyspark.sql.types import StructType
 
     return arrow_schema(StructType([field])).field(0).type
+
+
+def readable_schema(schema: "StructType", kept: Sequence[str]) -> Any:
+    """Return the Arrow schema of the columns that Spark can send to Python; none of the others may be kept."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    from emberflow.tfrecord.types import arrow_schema
+
+    fields = []
+    for field in schema:
+        try:
+            fields += list(arrow_schema(StructType([field])))
+        except (PySparkException, NotImplementedError) as error:
+            if field.name in kept:
+                raise ConfigError(
+                    f"Kept columns must have types that Spark can send to Python. Received: {field.name!r} of type "
+                    f"{field.dataType.simpleString()}.",
+                    fix=f"Leave {field.name!r} out of keep=, or cast it to a string in Spark.",
+                ) from error
+    return pa.schema(fields)
 
 
 def _check_new(names: Sequence[str], kept: Sequence[str]) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from emberflow._feed.arrays import Leaf
-from emberflow._feed.columns import find_leaves
+from emberflow._feed.arrays import Leaf, find_leaves
 from emberflow._score.facts import ModelFacts
 from emberflow.errors import ConfigError
 

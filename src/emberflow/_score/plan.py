@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberflow._score.columns import output_columns, used_columns
+from emberflow._score.columns import output_columns, readable_schema, used_columns
 from emberflow._score.facts import ModelFacts
 from emberflow._score.inputs import Wishes, plan_inputs
 from emberflow._score.matching import Inputs
@@ -79,11 +79,9 @@ def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Re
     """Check the request against the DataFrame and the model, and plan the job."""
     from pyspark.sql.types import StructType
 
-    from emberflow.tfrecord.types import arrow_schema
-
     kept = _kept(df, request.keep)
     wishes = Wishes(shapes=request.shapes, dtypes=request.dtypes)
-    inputs = plan_inputs(arrow_schema(df.schema), facts, request.inputs, wishes)
+    inputs = plan_inputs(readable_schema(df.schema, kept), facts, request.inputs, wishes)
     error_column = request.error_column if request.errors == "keep" else ""
     outputs, fields = output_columns(facts, request.outputs, kept, error_column)
     rows = next((tensor.rows for tensor in facts.inputs if tensor.rows is not None), None)
