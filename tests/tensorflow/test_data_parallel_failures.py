@@ -82,5 +82,5 @@ def test_a_killed_rank_is_named_by_all_within_a_second(crew: Crew) -> None:
 
 def test_a_killed_rank_is_a_peer_error_with_collectives_too(crew: Crew) -> None:
     seen, seconds = killed(crew, "collectives", rank=1)
-    assert seconds < 2
+    assert seconds < 20  # at once where a receive is in flight, else when TensorFlow's health check looks
     assert seen[0][0] == "PeerError", seen
