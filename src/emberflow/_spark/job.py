@@ -15,7 +15,7 @@ from emberflow._spark.profiles import profile_of
 from emberflow._spark.rows import RunData, arrow_batches_by_bytes, directed_rows
 from emberflow._spark.task import MARK, OUTPUT_SCHEMA, TaskSpec, run_task
 from emberflow._wire.frames import Message
-from emberflow.errors import ClusterError, EmberflowError, RunCancelledError
+from emberflow.errors import ClusterError, EmberflowError, NodeLostError, RunCancelledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,6 +164,7 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "Keep the session until run has returned.",
     ),
 )
+LOST = re.compile(r"ExecutorLostFailure[^\n]*")
 CANCELLED = re.compile(
     r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED|cancelled because|was cancelled"
 )
@@ -185,6 +186,11 @@ def translate(error: Exception) -> EmberflowError:
     for pattern, problem, fix in TRANSLATIONS:
         if found := re.search(pattern, text):
             return ClusterError(problem.format(*found.groups()), fix=fix)
+    if found := LOST.search(text):
+        return NodeLostError(
+            f"An executor went away while nodes started there: {found[0]}",
+            fix="Look at the executor's log; if memory ran out, raise spark.executor.memoryOverhead.",
+        )
     first = "\n".join(text.splitlines()[:12])
     return ClusterError(
         f"The Spark job of this run failed:\n{first}",

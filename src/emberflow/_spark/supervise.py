@@ -77,11 +77,17 @@ def supervise(
             first_line = str(error).partition("\n")[0]
             log.warning("%s Starting all nodes again: attempt %d.", first_line, plan.attempt)
             console.status(f"attempt {plan.attempt}: waiting for executors")
-            if not facts.is_connect:
-                # A lost executor is replaced; that takes as long as a start.
-                everybody = profile_for_everybody(facts)
-                timeout = config.start_timeout
-                wait_for_slots(spark, everybody, len(plan.nodes), timeout, settle=timeout)
+            if not facts.is_connect and not _has_slots(spark, plan, config, facts):
+                raise
+
+
+def _has_slots(spark: "SparkSession", plan: RunPlan, config: RunConfig, facts: ClusterFacts) -> bool:
+    """Wait until Spark has replaced what was lost, which takes as long as a start; tell whether it has."""
+    timeout, nodes = config.start_timeout, len(plan.nodes)
+    slots = wait_for_slots(spark, profile_for_everybody(facts), nodes, timeout, settle=timeout)
+    if slots < nodes:
+        log.warning("Spark has %d of %d slots after %g s: the run is over.", slots, nodes, timeout)
+    return slots >= nodes
 
 
 def _try(
