@@ -61,9 +61,10 @@ def read_data(data: Any) -> RunData:
     files: dict[str, FileSource] = {}
     for name, source in named.items():
         _check_name(name)
-        if hasattr(source, "fragments"):
+        kind = type(source)  # not the object: a DataFrame of Spark Connect has every attribute, as a column
+        if hasattr(kind, "fragments"):
             files[name] = source
-        elif hasattr(source, "mapInArrow"):
+        elif hasattr(kind, "mapInArrow"):
             _check_frame(name, source)
             frames[name] = source
         else:
