@@ -163,7 +163,3 @@ def _write_program(path: Path, text: str) -> None:
         new.write(text)
     Path(new.name).chmod(0o755)
     Path(new.name).replace(path)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{find_java_home()}\n")

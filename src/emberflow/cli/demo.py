@@ -124,12 +124,14 @@ def _explain(console: Console, result: Result, picture: Path, seconds: float) ->
     console.print()
     console.print(table)
     console.print("\n[bold]What to try next[/bold]")
+    program = _shown(Path(sys.executable).with_name("emberflow"))
+    command = program if not program.is_absolute() else Path("emberflow")
     advice = Table.grid(padding=(0, 2))
-    advice.add_row("  emberflow demo --workers 1", "the same on one executor, and as good")
+    advice.add_row(f"  {command} demo --workers 1", "the same on one executor")
     advice.add_row(f"  {_shown(Path(__file__).with_name('digits.py'))}", "the program that was trained")
-    advice.add_row("  emberflow local-cluster", "a Spark like this one, for your own programs")
-    advice.add_row("  emberflow doctor --master spark://...", "is your own cluster ready for this?")
-    advice.add_row("  README.md", "train a Keras model on a DataFrame")
+    advice.add_row(f"  {command} local-cluster", "a Spark for your own programs")
+    advice.add_row(f"  {command} doctor --help", "is your own cluster ready?")
+    advice.add_row("  README.md", "a Keras model on a DataFrame")
     console.print(advice)
 
 

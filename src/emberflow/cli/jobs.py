@@ -45,7 +45,9 @@ def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
         spark.stop()
 
 
-def read_rows(spark: "SparkSession", path: str, source_format: str | None, options: Sequence[str]) -> "DataFrame":
+def read_rows(
+    spark: "SparkSession", path: str, source_format: str | None, options: Sequence[str]
+) -> "DataFrame":
     """Read the input in any format Spark knows, or TFRecord; the format is told by the name if not given."""
     chosen = source_format or format_of(path)
     if chosen == "tfrecord":
