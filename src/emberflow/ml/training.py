@@ -85,23 +85,34 @@ def train(training: Training, ctx: "Context") -> Trained | None:
     if ctx.checkpoint_dir:
         callbacks.append(SaveCheckpoints(ctx, training.checkpoint_steps, history))
     validation = _dataset(ctx, model, training, "validation", None) if training.has_validation else None
-    fitted = model.fit(
-        dataset,
-        epochs=training.epochs,
-        initial_epoch=start.epoch,
-        validation_data=validation,
-        callbacks=callbacks,
-        shuffle=False,  # the dataset does it
-        verbose=0,
+    logged = _fit(
+        ctx, model, dataset, start.epoch, training.epochs, validation_data=validation, callbacks=callbacks
     )
     if not ctx.is_chief:
         return None
-    done = history if ctx.checkpoint_dir else fitted.history
+    done = history if ctx.checkpoint_dir else logged
     return Trained(
         keras_file=file_of(model),
         history={name: [float(value) for value in values] for name, values in done.items()},
         answers=_answers(model),
     )
+
+
+def _fit(ctx: "Context", model: Any, dataset: Any, epoch: int, epochs: int, **options: Any) -> dict[str, Any]:
+    """Fit from this epoch on; the rest of an epoch that was broken off is a call of its own.
+
+    Keras would notice the end of a short epoch only by asking for one batch too many, and that call counts as an
+    iteration of the optimizer: the weights would not be those of an unbroken run.
+    """
+    place = ctx.position(steps=0)
+    options |= {"shuffle": False, "verbose": 0}  # the dataset shuffles
+    if place.step:
+        rest = dataset.take(place.steps - place.step)
+        model.fit(rest, initial_epoch=epoch, epochs=epoch + 1, **options)
+        epoch += 1
+        if model.stop_training:
+            return {}
+    return dict(model.fit(dataset, initial_epoch=epoch, epochs=epochs, **options).history)
 
 
 def make_model(training: Training) -> Any:
