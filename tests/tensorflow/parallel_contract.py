@@ -2,7 +2,7 @@
 
 `broken_promises` names those that the installed Keras does not keep.
 """
-# ruff: noqa: ARG002, BLE001 - the promises stand in the docstrings, and may break in any way
+# ruff: noqa: BLE001 - the promises stand in the docstrings, and may break in any way
 
 import contextlib
 import inspect

@@ -2,7 +2,7 @@
 
 Many cases run in the same processes, since importing TensorFlow costs more than any of them.
 """
-# ruff: noqa: ARG002, BLE001 - Keras names the arguments of callbacks; the tests judge all errors
+# ruff: noqa: BLE001 - Keras names the arguments of callbacks; the tests judge all errors
 
 import hashlib
 import json

@@ -1,5 +1,5 @@
 """What is not a comparison of numbers: saving, stopping, failing, refusing. Each runs on all ranks at once."""
-# ruff: noqa: ARG002, BLE001 - Keras names the arguments of callbacks; the tests judge all errors
+# ruff: noqa: BLE001 - Keras names the arguments of callbacks; the tests judge all errors
 
 import contextlib
 import time

@@ -1,5 +1,5 @@
 """Which GPUs a node sees: names of every kind, claims by NVML, what is seen of them. NVML is a stand-in here."""
-# ruff: noqa: N802, ARG002 - the stand-in's names are NVML's
+# ruff: noqa: N802 - the stand-in's names are NVML's
 
 import subprocess
 import sys
