@@ -66,7 +66,7 @@ class Side:
         own = {key: value for key, value in os.environ.items() if key not in FOREIGN}
         folder.mkdir()
         self._process = subprocess.Popen(
-            [python, str(HERE / "start_side.py"), name, str(folder)],
+            [python, str(HERE / "_start_side.py"), name, str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

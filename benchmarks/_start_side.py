@@ -1,6 +1,6 @@
 """One side of the start benchmark: a driver with a warm session of two executors, run by its own Python.
 
-``python start_side.py SIDE FOLDER``; each line on standard input is a measurement to make: ``line`` until the first
+``python _start_side.py SIDE FOLDER``; each line on standard input is a measurement to make: ``line`` until the first
 line of the function on both nodes, ``tensorflow`` until that line and an import of TensorFlow. The answer is one
 line of JSON on standard output. Nothing but PySpark and the side's own library is imported here.
 """
