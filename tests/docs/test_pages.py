@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import emberflow
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = ["README.md", "docs/run.md", "docs/estimator.md"]
+PAGES = ["README.md", "docs/run.md", "docs/feeding.md", "docs/estimator.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -26,7 +28,7 @@ def test_the_blocks_of_a_page_run(page: str, spark_cluster: "SparkSession") -> N
         F.array(*[(F.rand(seed) + F.col("id") % 3).cast("float") for seed in range(4)]).alias("features"),
         (F.col("id") % 3).alias("label"),
     )
-    names: dict[str, Any] = {"__name__": "__main__", "spark": spark_cluster, "df": rows}
+    names: dict[str, Any] = {"__name__": "__main__", "ef": emberflow, "spark": spark_cluster, "df": rows}
     for number, block in enumerate(blocks):
         code = compile(block, f"{page}, block {number}", "exec")
         exec(code, names)  # that is the test
