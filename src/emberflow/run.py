@@ -6,7 +6,6 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberflow.config import Count, GpuSource, RunConfig, TransportChoice
@@ -129,14 +128,14 @@ def run(
 
 def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
     from emberflow._spark.console import Console
-    from emberflow._spark.slots import seat_nodes
+    from emberflow._spark.slots import seat_nodes, seated
     from emberflow._spark.supervise import supervise
 
     started = time.monotonic()
     nodes = seat_nodes(spark, config, facts)
     plan = _plan(config, facts, nodes, waits_for_rows=bool(program.data.frames))
     log.debug("plan: %s", plan)
-    with Console(nodes, config.verbose) as console, _seated(spark, len(nodes), facts, console.status):
+    with Console(nodes, config.verbose) as console, seated(spark, plan, facts, console.status):
         done = supervise(spark, program, plan, config, facts, console)
     values = _values(done.rows)
     return Result(
@@ -147,17 +146,6 @@ def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "C
         attempts=done.attempts,
         tensorboard_url=done.attempt.tensorboard_url,
     )
-
-
-def _seated(
-    spark: "SparkSession", nodes: int, facts: "ClusterFacts", say: Callable[[str], None]
-) -> AbstractContextManager[None]:
-    from emberflow._spark.seats import seats
-    from emberflow._spark.slots import count_slots
-
-    if facts.is_connect:
-        return nullcontext()
-    return seats(spark.sparkContext.applicationId, nodes, max(count_slots(spark), nodes), say)
 
 
 def _plan(

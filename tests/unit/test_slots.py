@@ -1,6 +1,7 @@
 """Who gets a seat: roles, "auto", and what is refused for want of slots. Spark is a stand-in here."""
 
 import dataclasses
+import threading
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,10 @@ from typing import Any
 import pytest
 
 from emberflow._spark.facts import ClusterFacts
-from emberflow._spark.slots import expected_slots, seat_nodes, wait_for_slots
+from emberflow._spark.slots import expected_slots, seat_nodes, seated, wait_for_slots
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
+from tests.unit.nodes import plan_of
 
 FACTS = ClusterFacts(is_connect=False, master="spark://a:7077")
 CONNECT = ClusterFacts(is_connect=True)
@@ -23,10 +25,12 @@ def spark_with(*slots: int, master: str = "spark://a:7077", **conf: str) -> Any:
     def count(_: object) -> int:
         return left.pop(0) if len(left) > 1 else left[0]
 
-    manager = SimpleNamespace(defaultResourceProfile=lambda: None)
+    manager = SimpleNamespace(defaultResourceProfile=lambda: None, addResourceProfile=lambda _: None)
     java = SimpleNamespace(resourceProfileManager=lambda: manager, maxNumConcurrentTasks=count)
     settings = {"spark." + name.replace("_", "."): value for name, value in conf.items()}
-    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: java), getConf=lambda: settings, master=master)
+    context = SimpleNamespace(
+        _jsc=SimpleNamespace(sc=lambda: java), applicationId="app", getConf=lambda: settings, master=master
+    )
     return SimpleNamespace(sparkContext=context)
 
 
@@ -126,6 +130,27 @@ def test_gpus_beside_ps_are_refused_on_connect_but_for_nvml() -> None:
 )
 def test_settings_promise_slots(master: str, conf: dict[str, str], slots: int | None) -> None:
     assert expected_slots(spark_with(1, master=master, **conf)) == slots
+
+
+def test_runs_take_turns_for_gpus_too() -> None:
+    facts = ClusterFacts(is_connect=False, gpus_per_executor=4)
+    plan = dataclasses.replace(plan_of(2), gpus=2)
+    said: list[str] = []
+    order: list[str] = []
+
+    def run(name: str) -> None:
+        with seated(spark_with(8, 2), plan, facts, said.append):
+            order.append(name)
+
+    with seated(spark_with(8, 2), plan, facts, said.append):
+        second = threading.Thread(target=run, args=("second",))
+        second.start()
+        while not said:
+            threading.Event().wait(0.01)
+        order.append("first")
+    second.join(5)
+    assert order == ["first", "second"]
+    assert said == ["waiting: other runs of this driver hold 4 of 4 GPUs"]
 
 
 def test_slots_that_come_late_are_waited_for() -> None:

@@ -187,6 +187,9 @@ class Life:
                 timeout = LEAVE_TIMEOUT
             elif "ended" in event:
                 return self._ended_badly(watch, event)
+        if event is None and timeout == EVALUATOR_TIMEOUT:
+            told = f"not done {timeout:g} s after the others: ended without a last evaluation"
+            watch.tell_driver({"log": told})
         watch.drain_log(1.0)
         return self.outcome("returned", watch, **_known(self._ending))
 

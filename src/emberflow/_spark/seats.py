@@ -8,20 +8,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _changed = threading.Condition()
-_taken: dict[str, int] = {}
+_taken: dict[tuple[str, str], int] = {}
 
 
 @contextmanager
-def seats(application: str, nodes: int, slots: int, say: Callable[[str], None]) -> Iterator[None]:
+def seats(
+    application: str, nodes: int, slots: int, say: Callable[[str], None], what: str = "slots"
+) -> Iterator[None]:
     """Hold `nodes` of the application's `slots` for the length of the block; wait until they are free."""
+    place = (application, what)
     with _changed:
-        if _taken.get(application, 0) + nodes > slots:
-            say(f"waiting: other runs of this driver hold {_taken[application]} of {slots} slots")
-        _changed.wait_for(lambda: _taken.get(application, 0) + nodes <= slots)
-        _taken[application] = _taken.get(application, 0) + nodes
+        if _taken.get(place, 0) + nodes > slots:
+            say(f"waiting: other runs of this driver hold {_taken[place]} of {slots} {what}")
+        _changed.wait_for(lambda: _taken.get(place, 0) + nodes <= slots)
+        _taken[place] = _taken.get(place, 0) + nodes
     try:
         yield
     finally:
         with _changed:
-            _taken[application] -= nodes
+            _taken[place] -= nodes
             _changed.notify_all()

@@ -2,12 +2,16 @@
 
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._plan.stages import Stage, stages_of
 from emberflow._spark.facts import PARAMETER_SERVERS, ClusterFacts
 from emberflow._spark.profiles import check_gpus, profile_for_everybody, profile_of
+from emberflow._spark.seats import seats
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
 
@@ -39,6 +43,26 @@ def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) ->
     for stage in stages_of(nodes, gpus):
         _check_stage(spark, stage, facts)
     return nodes
+
+
+@contextmanager
+def seated(
+    spark: "SparkSession", plan: RunPlan, facts: ClusterFacts, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Hold the plan's slots and GPUs for the length of the block: runs that share this driver take turns."""
+    if facts.is_connect:
+        yield
+        return
+    application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
+    slots = count_slots(spark, profile_for_everybody(facts))
+    with ExitStack() as held:
+        held.enter_context(seats(application, nodes, max(slots, nodes), say))
+        trainers = plan.stages[0]
+        if trainers.gpus:
+            room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
+            wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
+            held.enter_context(seats(application, wanted, there, say, "GPUs"))
+        yield
 
 
 def _ps_of(facts: ClusterFacts) -> int:
