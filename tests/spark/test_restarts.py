@@ -1,6 +1,8 @@
 """A lost node costs a restart and not the run: the gang starts again, from its last checkpoint."""
 
+import functools
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -202,3 +204,22 @@ def test_an_attempt_that_is_ended_does_no_harm_though_it_saves_to_the_last(
         train, workers=2, max_restarts=1, checkpoint_dir=shared, spark=spark_cluster, verbose=False
     )
     assert [report.value for report in result.reports] == [0, 0]
+
+
+def test_the_programs_of_the_documentation_run(spark_gpus: "SparkSession", tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "roles-gpus-restarts.md").read_text()
+    blocks = re.findall(r"^```python\n(def .*?)(?:^ef\.run.*?)?^```", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"loss_of": lambda folder: float((folder / "state").read_text())}
+    for block in blocks:
+        exec(block, names)  # the last `train` is the one with checkpoints
+    train, evaluate = names["train"], names["evaluate"]
+
+    def fn(ctx: Any) -> Any:
+        return evaluate(ctx) if ctx.role == "evaluator" else train(ctx)
+
+    shared = str(tmp_path / "shared")
+    run = functools.partial(ef.run, workers=2, evaluator=True, spark=spark_gpus, verbose=False)
+    assert run(fn, checkpoint_dir=shared).value == sum(range(100))
+    assert run(fn, checkpoint_dir=shared).value == sum(range(100))  # it has nothing left to do
+    steps = sorted(path.name for path in (tmp_path / "shared").glob("*/step-*"))
+    assert steps == ["step-000000080", "step-000000090", "step-000000100"]
