@@ -19,7 +19,7 @@ from emberflow.tfrecord.columns import columns_of
 from emberflow.tfrecord.decode import decode
 from emberflow.tfrecord.encode import encode
 from emberflow.tfrecord.frames import FrameRules, frame_one, read_chunks
-from emberflow.tfrecord.infer import infer
+from emberflow.tfrecord.infer import infer, list_of
 from emberflow.tfrecord.plain import parse_record, value_of
 from tests.unit.example_proto import Example, SequenceExample, content, fill
 
@@ -414,7 +414,7 @@ def test_a_missing_value_in_a_column_that_may_not_be_null_is_refused() -> None:
         ([{"x": ("int", [1])}, {"x": ("float", [2])}], pa.float64()),
         ([{"x": ("int", [(1 << 53) + 1])}, {"x": ("float", [2])}], pa.string()),
         ([{"x": ("int", [1])}, {"x": ("bytes", [b"a"])}], pa.string()),
-        ([{"x": ("int", [1])}, {"x": ("int", [1, 2])}], pa.list_(pa.int64())),
+        ([{"x": ("int", [1])}, {"x": ("int", [1, 2])}], list_of(pa.int64())),
         ([{"x": ("int", [])}, {"x": ("int", [1])}, {}], pa.int64()),
         ([{"x": ("int", [])}, {"x": (None, [])}], pa.string()),
     ],

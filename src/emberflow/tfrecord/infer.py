@@ -73,8 +73,13 @@ def infer(payloads: Iterable[bytes], record_type: RecordType, *, is_strict: bool
 def _type_of(seen: _Seen) -> Any:
     leaf = _leaf_of(seen)
     if seen.is_list:
-        return pa.list_(pa.list_(leaf))
-    return pa.list_(leaf) if seen.has_many else leaf
+        return list_of(list_of(leaf))
+    return list_of(leaf) if seen.has_many else leaf
+
+
+def list_of(kind: Any) -> Any:
+    """Return the type of an array without nulls in it: no feature has any, and Spark need not look for them."""
+    return pa.list_(pa.field("element", kind, nullable=False))
 
 
 def _leaf_of(seen: _Seen) -> Any:
