@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.full  # two clusters of its own
+
+
 class DyingWriter(TFRecordWriter):
     """Its first attempt at one task is killed after some rows are on disk."""
 
