@@ -68,6 +68,7 @@ def classic(master: str, more: "Mapping[str, str] | None" = None) -> "Iterator[S
     """Run a classic session on this master; `more` settings are added to the usual ones."""
     from pyspark.sql import SparkSession
 
+    end_jvm()
     settings = SETTINGS | dict(more or {})
     session = SparkSession.builder.master(master).appName("tests").config(map=settings).getOrCreate()
     app = session.sparkContext.applicationId
@@ -76,6 +77,18 @@ def classic(master: str, more: "Mapping[str, str] | None" = None) -> "Iterator[S
     finally:
         session.stop()
         remove_work_dir(app)
+
+
+def end_jvm() -> None:
+    """End PySpark's JVM: the settings of its first session would stay in force for all later ones."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None and SparkContext._active_spark_context is None:
+        SparkContext._gateway = SparkContext._jvm = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(START_TIMEOUT)
 
 
 @contextmanager
