@@ -165,6 +165,20 @@ def run_predict(
     return _guarded(score)
 
 
+def run_show(model: str) -> int:
+    """Print a model in words; return the exit code."""
+
+    def show(console: Console) -> None:
+        from emberflow import storage
+        from emberflow._score.show import show_model
+
+        keras_file = storage.join(model, "model.keras")
+        path = keras_file if storage.exists(keras_file) else model
+        console.print(show_model(path), markup=False)
+
+    return _guarded(show)
+
+
 def without_vectors(scored: "DataFrame") -> "DataFrame":
     """Return the rows with vectors and arrays as text, which csv and json can hold."""
     from pyspark.sql import functions as F
