@@ -16,8 +16,8 @@ from emberflow.tfrecord.files import suffix_of, writing
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.paths import folder_of
 
-_ROWS = 8192
-"""Rows that are encoded at a time: their lengths and places stay in the processor's cache."""
+_ROWS, _BYTES = 4096, 3 << 20
+"""What is encoded at a time, at most: more would not stay in the processor's cache."""
 _OPEN = 64
 """Files that a task keeps open at the same time."""
 
@@ -49,10 +49,11 @@ class OutFiles(AbstractContextManager["OutFiles"]):
 
     def _write_to(self, folder: str, batch: Any) -> None:
         most = self._options.records_per_file
+        together = max(1, min(_ROWS, _BYTES * batch.num_rows // max(batch.nbytes, 1)))
         start = 0
         while start < batch.num_rows:
             file = self._file(folder)
-            count = min(batch.num_rows - start, _ROWS, most - file.records if most else batch.num_rows)
+            count = min(batch.num_rows - start, together, most - file.records if most else together)
             rows = batch.slice(start, count)
             encoded = encode(rows, self._columns, self._options.record_type, self._options.doubles)
             file.write(encoded.data, count)
