@@ -57,24 +57,47 @@ def worst(got: Any, wanted: Any) -> float:
     return float("nan") if np.isnan(distance).any() else float(distance.max(initial=0))
 
 
-@pytest.mark.parametrize("transport", ["ring2", "collectives"])
-@pytest.mark.parametrize("case", TWO)
-def test_two_ranks_equal_one_process(crew: Crew, case: str, transport: str) -> None:
+def check_equal(crew: Crew, case: str, transport: str) -> None:
+    """All ranks have the same bits, and the numbers of one process."""
     ranks = train(crew, case, transport)
     assert len({str(rank["bits"]) for rank in ranks}) == 1
     for rank in ranks:
         assert differences(rank, one(crew, case), TOLERANCE.get(case, 1e-5)) == {}
 
 
-@pytest.mark.parametrize("case", THREE)
-def test_three_ranks_equal_one_process(crew: Crew, case: str) -> None:
-    ranks = train(crew, case, "ring3")
-    assert len({str(rank["bits"]) for rank in ranks}) == 1
-    for rank in ranks:
-        assert differences(rank, one(crew, case), 1e-5) == {}
+QUICK = [
+    "sgd",
+    "heads",
+    "clipnorm_schedule",
+    "validation",
+    "own_step",
+    "embedding_adam",
+    "several_steps",
+    "empty",
+]
+
+
+def with_all(cases: list[str]) -> list[Any]:
+    """Some cases in each run of the tests, the others in the full one."""
+    return [pytest.param(case, marks=() if case in QUICK else pytest.mark.full) for case in cases]
 
 
 @pytest.mark.parametrize("case", TWO)
+def test_two_ranks_equal_one_process(crew: Crew, case: str) -> None:
+    check_equal(crew, case, "ring2")
+
+
+@pytest.mark.parametrize("case", with_all(TWO))
+def test_two_ranks_equal_one_process_with_collectives(crew: Crew, case: str) -> None:
+    check_equal(crew, case, "collectives")
+
+
+@pytest.mark.parametrize("case", THREE)
+def test_three_ranks_equal_one_process(crew: Crew, case: str) -> None:
+    check_equal(crew, case, "ring3")
+
+
+@pytest.mark.parametrize("case", with_all(TWO))
 def test_the_comparison_fails_when_the_reduction_is_off(crew: Crew, case: str) -> None:
     ranks = train(crew, case, "off")
     far = differences(ranks[0], one(crew, case), TOLERANCE.get(case, 1e-5))
