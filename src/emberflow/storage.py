@@ -197,7 +197,8 @@ def rename(source: str, target: str) -> None:
         if place.protocol in _LOCAL:
             Path(place.path).replace(to)
         else:
-            place.fs.mv(place.path, to, recursive=True)
+            more = {"overwrite": True} if place.protocol in _HADOOP else {}
+            place.fs.mv(place.path, to, recursive=True, **more)
 
 
 def put_folder(local: str | Path, path: str, *, overwrite: bool = True) -> None:
@@ -283,8 +284,12 @@ def _upload(local: Path, path: str) -> list[str]:
 
 
 def _stored(place: _Place, info: dict[str, Any]) -> StoredFile:
-    modified = next((info[key] for key in ("mtime", "modified", "LastModified", "created") if key in info), 0)
-    seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified or 0)
+    names = ("mtime", "modified", "LastModified", "modification_time", "created")
+    name = next((name for name in names if name in info), "")
+    modified = info.get(name) or 0
+    seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
+    if name == "modification_time":  # HDFS counts milliseconds
+        seconds /= 1000
     return StoredFile(path=place.named(info["name"]), size=int(info.get("size") or 0), modified=seconds)
 
 
