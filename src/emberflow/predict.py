@@ -63,6 +63,8 @@ def predict(
     Example:
         >>> ef.predict(df, "hdfs:///models/mnist/1", inputs="pixels", outputs="scores")  # doctest: +SKIP
     """
+    from pyspark.sql.functions import col
+
     from emberflow._score.plan import Request, check_frame, plan_scoring
     from emberflow._score.reading import read_model
     from emberflow._score.source import Asked
@@ -84,4 +86,5 @@ def predict(
     source, facts = read_model(df.sparkSession, model, asked, inputs)
     plan = plan_scoring(df, source, facts, request)
     task = functools.partial(score_task, plan.spec)
-    return df.select(*plan.columns).mapInArrow(task, plan.schema, profile=plan.profile)
+    picked = df.select(*(col(name).alias(alias) for name, alias in plan.columns.items()))
+    return picked.mapInArrow(task, plan.schema, profile=plan.profile)

@@ -27,7 +27,7 @@ def spec_of(batch_size: int, errors: str = "raise", tensor: Tensor = TENSOR) -> 
         tensors=(tensor,),
         inputs=plan_inputs(SCHEMA, facts, "x", Wishes(shapes={}, dtypes={})),
         outputs=(OutputPlan(name="sum", column="sum", type=pa.float64()),),
-        keep=("note", "id"),
+        keep={"note": "note", "id": "id"},
         batch_size=batch_size,
         errors=errors,
         error_column="why",

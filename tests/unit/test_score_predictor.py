@@ -33,7 +33,7 @@ def spec_of(load: Any, key: str, outputs: tuple[str, ...] = ("y",), kind: Any = 
         tensors=(),
         inputs=plan_inputs(BATCH.schema, facts, "x", Wishes(shapes={}, dtypes={})),
         outputs=tuple(OutputPlan(name=name, column=name, type=kind or pa.float64()) for name in outputs),
-        keep=(),
+        keep={},
         batch_size=3,
         errors="raise",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._score.columns import output_columns, readable_schema, used_columns
 from emberflow._score.facts import ModelFacts
-from emberflow._score.inputs import Wishes, plan_inputs
+from emberflow._score.inputs import InputPlan, Wishes, plan_inputs
 from emberflow._score.matching import Inputs
 from emberflow._score.scoring import ScoreSpec
 from emberflow._score.source import Source
@@ -51,9 +51,9 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan:
-    """What Spark is given: the columns to send, the task's orders, the result's schema, the tasks' resources."""
+    """What Spark is given: the columns to send and as what, the task's orders, the schema, the tasks' resources."""
 
-    columns: tuple[str, ...]
+    columns: Mapping[str, str]
     spec: ScoreSpec
     schema: "StructType"
     profile: Any
@@ -86,12 +86,14 @@ def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Re
     outputs, fields = output_columns(facts, request.outputs, kept, error_column)
     rows = next((tensor.rows for tensor in facts.inputs if tensor.rows is not None), None)
     names = tuple(tensor.name for tensor in facts.outputs) or tuple(plan.name for plan in outputs)
+    # Spark's own mapInArrow stumbles over names with dots and backticks: columns travel by number.
+    short = {name: f"c{at}" for at, name in enumerate(used_columns(df.columns, kept, inputs))}
     spec = ScoreSpec(
         source=dataclasses.replace(source, outputs=names),
         tensors=facts.inputs,
-        inputs=inputs,
+        inputs=tuple(_renamed(plan, short) for plan in inputs),
         outputs=outputs,
-        keep=tuple(kept),
+        keep={name: short[name] for name in kept},
         batch_size=rows or request.batch_size,
         errors=request.errors,
         error_column=request.error_column,
@@ -99,7 +101,7 @@ def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Re
         gpus=request.gpus,
     )
     return ScorePlan(
-        columns=tuple(_quoted(name) for name in used_columns(df.columns, kept, inputs)),
+        columns={_quoted(name): alias for name, alias in short.items()},
         spec=spec,
         schema=StructType([*(df.schema[name] for name in kept), *fields]),
         profile=_profile(df.sparkSession, request.gpus),
@@ -118,6 +120,16 @@ def _kept(df: "DataFrame", keep: Sequence[str] | None) -> list[str]:
             fix="Correct the names, or leave keep= out to keep all.",
         )
     return names
+
+
+def _renamed(plan: InputPlan, short: Mapping[str, str]) -> InputPlan:
+    """Return the plan with its columns where they are in the task's batches."""
+    columns = []
+    for column in plan.columns:
+        first, *rest = column.leaf.path
+        leaf = dataclasses.replace(column.leaf, path=(short[first], *rest))
+        columns.append(dataclasses.replace(column, leaf=leaf))
+    return dataclasses.replace(plan, columns=tuple(columns))
 
 
 def _quoted(name: str) -> str:

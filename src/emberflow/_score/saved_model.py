@@ -77,7 +77,7 @@ def graphs_in(data: bytes, path: str) -> list[Graph]:
     """Return all meta graphs with their tags and signatures."""
     try:
         return [_graph(value) for number, value in _fields(memoryview(data)) if number == 2]
-    except (IndexError, ValueError, UnicodeDecodeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path} must hold a SavedModel. Received: a {FILE} that cannot be read ({error}).",
             fix="Save the model again: model.export(path) or tf.saved_model.save(model, path).",
@@ -149,7 +149,7 @@ def _entry(data: memoryview) -> tuple[str, memoryview]:
 
 
 def _text(data: Any) -> str:
-    return bytes(data).decode()
+    return str(data, "utf-8")
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
@@ -183,3 +183,5 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return value, at
+        if shift > 63:
+            raise ValueError(f"a number without an end at byte {at}")

@@ -1,7 +1,7 @@
 """Rows in, the same rows with the model's answers out: batches of Spark's, cut for the model, and cut back."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class ScoreSpec:
         tensors: The model's inputs as it describes them.
         inputs: How they come from columns.
         outputs: What columns the answers become.
-        keep: The input columns that stay, in order.
+        keep: The columns that stay, in order, and their names in the task's batches.
         batch_size: Rows in one call of the model.
         errors: What to do with rows that do not fit: "raise", "null" or "keep".
         error_column: The name of the column of reasons, for "keep".
@@ -38,7 +38,7 @@ class ScoreSpec:
     tensors: tuple[Tensor, ...]
     inputs: tuple[InputPlan, ...]
     outputs: tuple[OutputPlan, ...]
-    keep: tuple[str, ...]
+    keep: Mapping[str, str]
     batch_size: int
     errors: str
     error_column: str = ""
@@ -99,7 +99,7 @@ def _out(spec: ScoreSpec, batch: Any, answers: Any) -> Any:
     new = (
         column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in answers.columns
     )
-    columns = [*(batch.column(name) for name in spec.keep), *new]
+    columns = [*(batch.column(name) for name in spec.keep.values()), *new]
     return pa.RecordBatch.from_arrays(columns, names=[*spec.keep, *answers.column_names])
 
 

@@ -1,6 +1,7 @@
 """The model as it travels: read by executors from storage, or shipped to them once as a Spark file."""
 
 import hashlib
+import json
 import shutil
 import tempfile
 import zipfile
@@ -169,7 +170,9 @@ def own_objects(model: Any) -> dict[str, Any]:
     """Return the classes of a Keras model that Keras itself does not know, by the names it looks for them."""
     import keras
 
-    found: dict[str, Any] = dict(keras.saving.get_custom_objects())
+    config = json.dumps(keras.saving.serialize_keras_object(model), default=str)
+    registered = keras.saving.get_custom_objects().items()
+    found: dict[str, Any] = {name: value for name, value in registered if json.dumps(name) in config}
     layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]  # noqa: SLF001
     for layer in layers:
         kind = type(layer)
