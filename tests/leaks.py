@@ -77,7 +77,8 @@ def _folders() -> set[str]:
     temporary = Path(tempfile.gettempdir())
     found = set(temporary.glob("emberflow-*"))
     for scratch in (*temporary.glob("emberflow-c*-*/"), *temporary.glob("spark-*/"), *_local_dirs()):
-        found |= set(scratch.rglob("emberflow-*"))
+        # What was given to Spark as a file of the session stays as long as the session.
+        found |= {path for path in scratch.rglob("emberflow-*") if "userFiles-" not in str(path)}
     return {f"folder {path}" for path in found}
 
 

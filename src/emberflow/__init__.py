@@ -23,6 +23,7 @@ from emberflow.errors import (
     StorageError,
 )
 from emberflow.local_cluster import local_cluster
+from emberflow.predict import predict
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
 
@@ -30,14 +31,12 @@ if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
     from emberflow.ml import KerasEstimator, KerasModel
-    from emberflow.predict import predict
 
 # Imported when they are first used: what they need takes longer to import than all the rest.
 _LATER = {
     "KerasEstimator": "emberflow.ml",
     "KerasModel": "emberflow.ml",
     "Parquet": "emberflow._feed.parquet",
-    "predict": "emberflow.predict",
 }
 
 __all__ = [

@@ -21,13 +21,18 @@ _bound: tuple[str, ...] | None = None
 
 def score_task(spec: ScoreSpec, batches: Iterator[Any]) -> Iterator[Any]:
     """Score the rows of one task; a task without rows does not even load the model."""
-    filled = (batch for batch in batches if batch.num_rows)
+    filled = (_numbered(batch) for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
         return
     with ExitStack() as held:
         score = _scorer(spec, held)
         yield from rescored(spec, itertools.chain([first], filled), score)
+
+
+def _numbered(batch: Any) -> Any:
+    """Name the columns by number, as the plan does: Spark's optimizer drops aliases that only rename."""
+    return batch.rename_columns([f"c{at}" for at in range(batch.num_columns)])
 
 
 def _scorer(spec: ScoreSpec, held: ExitStack) -> Callable[[Any], Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 from pyspark import keyword_only
 from pyspark.ml import Estimator
+from pyspark.ml.util import MLWritable
 
 from emberflow.errors import ConfigError
 from emberflow.ml.inputs import Columns
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @with_accessors
-class KerasEstimator(Estimator[KerasModel], TrainingParams):
+class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
     """Trains a Keras model on the rows of a DataFrame, with one or many workers.
 
     Training is synchronous data parallel: gradients, losses and metrics are those of all workers' rows together, and
@@ -73,7 +74,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams):
         self.callbacks = list(callbacks)
         return self
 
-    def write(self) -> EstimatorWriter:
+    def write(self) -> EstimatorWriter:  # type: ignore[override] # Spark's own needs the JVM
         """Return what saves this estimator: ``write().overwrite().save(path)``."""
         return EstimatorWriter(self)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.ml import Model
+from pyspark.ml.util import MLWritable
 
 from emberflow.errors import ConfigError
 from emberflow.ml.answers import Answer
@@ -23,7 +24,7 @@ RAW = "__ef_raw"
 
 
 @with_accessors
-class KerasModel(Model, ColumnParams):
+class KerasModel(Model, ColumnParams, MLWritable):
     """A trained Keras model that scores DataFrames.
 
     ``transform`` keeps the DataFrame's columns and adds `predictionCol`, a double (the class index for cross-entropy
@@ -75,7 +76,7 @@ class KerasModel(Model, ColumnParams):
         figure.savefig(path, dpi=120)
         return str(Path(path))
 
-    def write(self) -> ModelWriter:
+    def write(self) -> ModelWriter:  # type: ignore[override] # Spark's own needs the JVM
         """Return what saves this model: ``write().overwrite().save(path)``."""
         return ModelWriter(self)
 
