@@ -21,7 +21,7 @@ PAGES = ["README.md", "docs/run.md", "docs/feeding.md", "docs/estimator.md"]
 def test_the_blocks_of_a_page_run(page: str, spark_cluster: "SparkSession") -> None:
     from pyspark.sql import functions as F
 
-    Path("/tmp/emberflow-docs").mkdir(exist_ok=True)
+    Path("/tmp/keras-docs").mkdir(exist_ok=True)
     blocks = BLOCK.findall((ROOT / page).read_text())
     assert blocks
     rows = spark_cluster.range(60).select(

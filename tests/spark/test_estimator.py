@@ -83,6 +83,7 @@ def test_pipeline_with_sparks_own_stages_saves_and_loads_elsewhere(
     assert done.stdout.strip().splitlines()[-1] == str(expected)
 
 
+@pytest.mark.full
 def test_cross_validator_with_parallel_fits_queues_for_slots(spark_cluster: "SparkSession") -> None:
     from pyspark.ml.evaluation import MulticlassClassificationEvaluator
     from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
@@ -108,7 +109,9 @@ def test_on_connect_fit_transform_save_and_load(spark_connect: "SparkSession", t
     assert again.history == model.history
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)]
+)
 def test_a_killed_worker_costs_a_restart_and_no_difference(
     seed: int, spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_killed_worker_costs_a_restart_and_no_difference(
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.full
 def test_mnist_in_three_epochs(spark_cluster: "SparkSession", mnist: Any) -> None:
     import pyarrow as pa
 
