@@ -45,21 +45,24 @@ class Begun:
     at: float
 
     @property
+    def keeper(self) -> psutil.Process:
+        return parent_of(self.node)
+
+    @property
     def python_worker(self) -> psutil.Process:
-        keeper = self.node.parent()
-        assert keeper is not None
-        worker = keeper.parent()
-        assert worker is not None
-        return worker
+        return parent_of(self.keeper)
 
     @property
     def executor(self) -> psutil.Process:
-        daemon = self.python_worker.parent()
-        assert daemon is not None
-        executor = daemon.parent()
-        assert executor is not None
+        executor = parent_of(parent_of(self.python_worker))  # between them is PySpark's daemon
         assert "java" in executor.name()
         return executor
+
+
+def parent_of(process: psutil.Process) -> psutil.Process:
+    parent = process.parent()
+    assert parent is not None
+    return parent
 
 
 def await_begun(folder: Path, rank: int) -> Begun:
