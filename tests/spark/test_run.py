@@ -1,5 +1,6 @@
 """`ef.run` on every kind of Spark: what comes back, and what a person sees meanwhile."""
 
+import gc
 import logging
 import os
 import re
@@ -122,24 +123,6 @@ def test_a_value_that_cannot_be_pickled(spark_cluster: "SparkSession", rank: int
     assert caught.value.rank == 0
 
 
-def test_a_value_of_50_mb_arrives_whole(spark_cluster: "SparkSession") -> None:
-    def returns_much(ctx: Any) -> bytes:
-        return bytes(range(250)) * 200_000 if ctx.rank == 0 else b"x" * 1_000_000
-
-    result = ef.run(returns_much, workers=2, spark=spark_cluster, verbose=False)
-    assert result.value == bytes(range(250)) * 200_000
-    assert result.reports[1].value is None  # not the chief, and not small
-
-
-def test_a_closure_of_300_mb_travels(spark_cluster: "SparkSession") -> None:
-    data = os.urandom(1000) * 300_000
-
-    def measure(_: Any) -> tuple[int, bytes]:
-        return len(data), data[-10:]
-
-    assert ef.run(measure, workers=2, spark=spark_cluster, verbose=False).value == (len(data), data[-10:])
-
-
 def test_100_mb_of_output_neither_hang_nor_fill_the_driver(
     spark_cluster: "SparkSession", capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +134,7 @@ def test_100_mb_of_output_neither_hang_nor_fill_the_driver(
                 sys.stdout.write(f"{number:79}\n" * 1250)
         print("done")
 
+    gc.collect()
     me = psutil.Process()
     before, peak = me.memory_info().rss, [0]
     over = threading.Event()
@@ -173,6 +157,24 @@ def test_100_mb_of_output_neither_hang_nor_fill_the_driver(
     assert "[worker 1] done" in shown
     assert "[chief 0] done" in shown
     assert result.reports[1].log_tail.endswith("done")
+
+
+def test_a_value_of_50_mb_arrives_whole(spark_cluster: "SparkSession") -> None:
+    def returns_much(ctx: Any) -> bytes:
+        return bytes(range(250)) * 200_000 if ctx.rank == 0 else b"x" * 1_000_000
+
+    result = ef.run(returns_much, workers=2, spark=spark_cluster, verbose=False)
+    assert result.value == bytes(range(250)) * 200_000
+    assert result.reports[1].value is None  # not the chief, and not small
+
+
+def test_a_closure_of_300_mb_travels(spark_cluster: "SparkSession") -> None:
+    data = os.urandom(1000) * 300_000
+
+    def measure(_: Any) -> tuple[int, bytes]:
+        return len(data), data[-10:]
+
+    assert ef.run(measure, workers=2, spark=spark_cluster, verbose=False).value == (len(data), data[-10:])
 
 
 def test_forks_and_grandchildren_that_leave_the_group(
