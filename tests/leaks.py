@@ -1,6 +1,7 @@
 """What a run must not leave behind: processes, listening ports, folders."""
 
 import os
+import re
 import tempfile
 import threading
 import time
@@ -77,9 +78,18 @@ def _folders() -> set[str]:
     temporary = Path(tempfile.gettempdir())
     found = set(temporary.glob("emberflow-*"))
     for scratch in (*temporary.glob("emberflow-c*-*/"), *temporary.glob("spark-*/"), *_local_dirs()):
-        # What was given to Spark as a file of the session stays as long as the session.
-        found |= {path for path in scratch.rglob("emberflow-*") if "userFiles-" not in str(path)}
+        found |= set(_ours_below(scratch))
     return {f"folder {path}" for path in found}
+
+
+def _ours_below(scratch: Path) -> list[Path]:
+    """Return our folders and files there, but for what Spark keeps as files of its session."""
+    while True:
+        try:
+            paths = list(scratch.rglob("emberflow-*"))
+        except FileNotFoundError:  # a folder went while it was looked through
+            continue
+        return [path for path in paths if not re.search("/(userFiles|artifacts)-", str(path))]
 
 
 def _local_dirs() -> list[Path]:
