@@ -3,7 +3,8 @@
 Three tables: (a) 784 floats and a label, (b) 40 narrow columns, (c) images of 100 KB and a label. Written from
 Parquet through Spark, read through Spark into nothing (``noop``). Sides: Emberflow's data source; protobuf row by row
 in Python (``tf.train.Example`` in ``mapInArrow``, as one writes it by hand); Spark's own Parquet, for scale; and for
-reading ``tf.data`` with ``parse_example`` on the same files in one process without Spark. Where the variable
+reading, on the same files in one process without Spark, ``tf.data`` with ``parse_example`` and ``ef.TFRecords`` (what
+the nodes of ``ef.run`` do). Where the variable
 ``EMBERFLOW_SPARK_TFRECORD_JAR`` names LinkedIn's jar (for Scala 2.12), also that, on PySpark 3.5 in an environment
 of its own. CPU seconds are those of the whole process tree, JVM included; all sides are warm and measured in turn.
 ``python -m benchmarks.tfrecord [REPEATS]``
@@ -128,7 +129,7 @@ def running_drivers() -> Iterator[dict[str, Driver]]:
         log = held.enter_context((HERE / "tfrecord.log").open("wb"))
         make_tables(folder)
         drivers = {}
-        for kind in ("spark", "tfdata", *(["jar"] if JAR else [])):
+        for kind in ("spark", "tfdata", "tfrecords", *(["jar"] if JAR else [])):
             drivers[kind] = Driver(kind, folder, log)
             held.callback(drivers[kind].close)
         yield drivers
@@ -150,10 +151,10 @@ def main() -> None:
 
 def measure(drivers: dict[str, Driver], action: str, table: str, repeats: int) -> dict[str, Any]:
     """Let all sides do one thing in turn; return rows per CPU-second of each."""
-    own = {"tfdata": "tfdata", "jar": "jar"}
     names = ["emberflow", "protobuf", "parquet"]
-    names += [side for side in own if side in drivers and (side, action) != ("tfdata", "write")]
-    sides = {side: partial(drivers[own.get(side, "spark")].rate, action, side, table) for side in names}
+    names += ["tfdata", "tfrecords"] if action == "read" else []
+    names += ["jar"] if "jar" in drivers else []
+    sides = {side: partial(drivers.get(side, drivers["spark"]).rate, action, side, table) for side in names}
     for side in sides.values():
         side()  # the first time is the compiler's
     return {side: summary(values, 0) for side, values in alternate(sides, repeats).items()}

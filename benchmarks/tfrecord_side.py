@@ -159,5 +159,17 @@ def read_with_tensorflow(folder):
     return act
 
 
+def read_without_spark(folder):
+    from emberflow.tfrecord.feed import TFRecords
+
+    def act(_action, _side, table):
+        source = TFRecords(f"{folder}/{table}.tfrecord")
+        for fragment in source.fragments():
+            for _ in source.read(fragment, 0, None):
+                pass
+
+    return act
+
+
 if __name__ == "__main__":
     main()
