@@ -45,7 +45,7 @@ format: setup ## let ruff repair what it can
 	@$(python) -m ruff format .
 
 bench: setup ## the benchmarks; each prints one line of JSON
-	@for file in benchmarks/[a-z]*.py; do $(spark) -m "benchmarks.$$(basename "$$file" .py)"; done
+	@for file in $$(ls benchmarks/[a-z]*.py | grep -vE '_(rank|side)\.py$$|/measure\.py$$'); do $(spark) -m "benchmarks.$$(basename "$$file" .py)"; done
 
 lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock

@@ -26,17 +26,20 @@ from emberflow.local_cluster import local_cluster
 from emberflow.predict import predict
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
+from emberflow.run_parallel import run_parallel
 
 if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
     from emberflow.ml import KerasEstimator, KerasModel
+    from emberflow.tfrecord.feed import TFRecords
 
 # Imported when they are first used: what they need takes longer to import than all the rest.
 _LATER = {
     "KerasEstimator": "emberflow.ml",
     "KerasModel": "emberflow.ml",
     "Parquet": "emberflow._feed.parquet",
+    "TFRecords": "emberflow.tfrecord.feed",
 }
 
 __all__ = [
@@ -60,9 +63,11 @@ __all__ = [
     "ShippingError",
     "StartTimeoutError",
     "StorageError",
+    "TFRecords",
     "local_cluster",
     "predict",
     "run",
+    "run_parallel",
     "tfrecord",
 ]
 __version__ = "0.1.0.dev0"
