@@ -75,6 +75,7 @@ def gang(ranks: int = 2, start_timeout: float = WITHIN) -> Iterator[Gang]:
             yield running
 
 
+@pytest.mark.full  # the stand-in for Spark may overtake a node on a busy machine
 def test_success_gives_spark_rows_and_metrics() -> None:
     with gang() as running:
         first, second = running.start(2)
@@ -151,6 +152,7 @@ def test_a_cancelled_job_is_told_as_such_though_tasks_went_first() -> None:
         assert isinstance(running.error(), RunCancelledError)
 
 
+@pytest.mark.full  # the stand-in for Spark may overtake a node on a busy machine
 def test_a_real_failure_is_not_hidden_by_a_cancelled_job() -> None:
     with gang() as running:
         first, second = running.start(2)
