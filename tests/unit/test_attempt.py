@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -25,6 +25,10 @@ from tests.unit.nodes import KEY, WITHIN, FakeJob, FakeNode, outcome_of, plan_of
 ROWS = [{"rank": 0, "part": 0}]
 CANCELLED = RuntimeError("[SPARK_JOB_CANCELLED] Job 3 cancelled as part of cancellation of all jobs")
 
+LOST = """Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure \
+reason: Stage failed because barrier task ResultTask(63, 1) finished unsuccessfully.
+ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with code 137"""
+
 
 class Gang:
     """An attempt under way on a thread, with fake nodes and a fake Spark job."""
@@ -43,10 +47,21 @@ class Gang:
         self.nodes = [FakeNode(self.hub, rank) for rank in range(ranks)]
         for node in self.nodes:
             node.say({"ready": True})
+        self._await(lambda: len(self.attempt._ready) == ranks)
         return self.nodes
 
     def spark_says(self, **event: Any) -> None:
         self.hub.events.put(event)
+
+    def hear_the_end_of(self, *nodes: FakeNode) -> None:
+        """Wait until the driver knows that these nodes went: Spark itself speaks only after its tasks did."""
+        self._await(lambda: {node.rank for node in nodes} <= self.attempt._gone)
+
+    def _await(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WITHIN
+        while not is_so():
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
 
     def quit_all(self) -> None:
         """Behave as tasks do that are told to quit: all go, and the job ends with no rows."""
@@ -75,13 +90,13 @@ def gang(ranks: int = 2, start_timeout: float = WITHIN) -> Iterator[Gang]:
             yield running
 
 
-@pytest.mark.full  # the stand-in for Spark may overtake a node on a busy machine
 def test_success_gives_spark_rows_and_metrics() -> None:
     with gang() as running:
         first, second = running.start(2)
         second.say({"metric": {"loss": 0.5}, "step": 1, "seconds": 0.1})
         for node in (second, first):
             node.end()
+        running.hear_the_end_of(first, second)
         running.spark_says(rows=ROWS)
         assert running.result.result(timeout=WITHIN) == ROWS
         (metric,) = running.attempt.metrics
@@ -148,28 +163,44 @@ def test_a_cancelled_job_is_told_as_such_though_tasks_went_first() -> None:
     with gang() as running:
         for node in running.start(2):
             node.close()
-        running.spark_says(job_error=CANCELLED)
+        running.spark_says(job_error=CANCELLED, first_rank=0)
         assert isinstance(running.error(), RunCancelledError)
 
 
-@pytest.mark.full  # the stand-in for Spark may overtake a node on a busy machine
 def test_a_real_failure_is_not_hidden_by_a_cancelled_job() -> None:
     with gang() as running:
         first, second = running.start(2)
         second.end("raised", problem="ValueError: nan", exception_type="ValueError")
         first.close()
-        running.spark_says(job_error=CANCELLED)
+        running.hear_the_end_of(first, second)
+        running.spark_says(job_error=CANCELLED, first_rank=0)
         assert isinstance(running.error(), NodeFailedError)
 
 
 def test_sparks_own_error_is_translated_and_kept_as_the_cause() -> None:
     with gang() as running:
         problem = RuntimeError('java.io.IOException: Cannot run program "/no/python": No such file')
-        running.spark_says(job_error=problem)
+        running.spark_says(job_error=problem, first_rank=0)
         error = running.error()
         assert isinstance(error, ClusterError)
         assert "/no/python" in str(error)
         assert error.__cause__ is problem
+
+
+@pytest.mark.parametrize("gone_before", [(), (0,), (1,), (0, 1)])
+def test_a_lost_executor_is_told_by_rank_whoever_is_gone_before_spark_says_so(
+    gone_before: tuple[int, ...],
+) -> None:
+    with gang() as running:
+        nodes = running.start(2)
+        for rank in gone_before:
+            nodes[rank].close()
+            running.hear_the_end_of(nodes[rank])
+        running.spark_says(job_error=RuntimeError(LOST), first_rank=0)
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, NodeLostError)
+        assert (error.rank, error.host) == (1, "host-1")
 
 
 def test_an_outcome_inside_sparks_error_is_found() -> None:

@@ -10,7 +10,7 @@ from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
-from emberflow._spark.job import Job, is_called_off, outcome_in, translate
+from emberflow._spark.job import Job, is_called_off, lost_task_in, outcome_in, translate
 from emberflow._wire.frames import Message
 from emberflow.errors import DataError, EmberflowError, StartTimeoutError
 from emberflow.result import Metric
@@ -158,6 +158,11 @@ class Attempt:
         self._job_error = event["job_error"]
         if outcome := outcome_in(event["job_error"]):
             self._record(outcome)
+        elif (task := lost_task_in(event["job_error"])) is not None:
+            # Spark's word may come before the end of the connection or after that of tasks which Spark then ended.
+            cause = event["first_rank"] + task
+            self._record_lost(cause)
+            self._failures.sort(key=lambda failure: failure.rank != cause)
 
     def _on_tasks_running(self, _: int, __: Message) -> None:
         if not self._hosts and self._silent_since is None and self._deadline is not None:
@@ -178,19 +183,25 @@ class Attempt:
 
     def _on_gone(self, rank: int, _: Message) -> None:
         self._gone.add(rank)
-        if rank not in self._outcomes and not self._quitting:
-            node = self._plan.nodes[rank]
-            lost = Outcome(
-                rank=rank,
-                role=node.role,
-                index=node.index,
-                host=self._hosts[rank],
-                ending="lost",
-                problem=GONE,
-                fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
-                "spark.executor.memoryOverhead.",
-            )
-            self._record(lost)
+        if not self._quitting:
+            self._record_lost(rank)
+
+    def _record_lost(self, rank: int) -> None:
+        """Note that a node's task is gone, unless the node has told how it ended."""
+        if rank in self._outcomes:
+            return
+        node = self._plan.nodes[rank]
+        lost = Outcome(
+            rank=rank,
+            role=node.role,
+            index=node.index,
+            host=self._hosts.get(rank, "a lost executor"),
+            ending="lost",
+            problem=GONE,
+            fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
+            "spark.executor.memoryOverhead.",
+        )
+        self._record(lost)
 
     def _silence_ends(self) -> float | None:
         return None if self._silent_since is None else self._silent_since + SILENCE

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Job:
     """Runs one task per node, in one stage or two, and puts what came of it into `events`.
 
-    Events: ``rows`` when Spark brought them all back; ``job_error`` with the exception; on Spark Connect
-    ``tasks_running`` with their number, since no other sign of life may come.
+    Events: ``rows`` when Spark brought them all back; ``job_error`` with the exception and the first rank of the
+    stage that it ended; on Spark Connect ``tasks_running`` with their number, since no other sign of life may come.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Job:
                 context.setLocalProperty("spark.job.description", f"emberflow {self._spec.plan.run_id}")
                 rows = self._collect(stage)
         except Exception as error:  # noqa: BLE001 - whatever Spark raised; the attempt judges it
-            self._events.put({"job_error": error})
+            self._events.put({"job_error": error, "first_rank": stage.first_rank})
             return
         with self._lock:
             self._rows += rows
@@ -125,6 +125,12 @@ def outcome_in(error: BaseException) -> Outcome | None:
     return Outcome.from_json(found[1]) if found else None
 
 
+def lost_task_in(error: BaseException) -> int | None:
+    """Return the partition whose executor or Python worker went away, if that is what Spark's text says."""
+    found = LOST_TASK.search(str(error))
+    return int(found[1]) if found else None
+
+
 STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext"
 # What Spark says, and what it means for the user: the first match counts.
 TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
@@ -165,6 +171,10 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
+LOST_TASK = re.compile(
+    r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+"
+    r"(?:ExecutorLostFailure|org\.apache\.spark\.SparkException: Python worker exited unexpectedly)"
+)
 CANCELLED = re.compile(
     r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED|cancelled because|was cancelled"
 )
