@@ -33,7 +33,7 @@ class Kept:
         order = {
             "argv": [sys.executable, "-I", "-S", "-c", textwrap.dedent(code)],
             "environment": {"MARK": "here"},
-            "folder": str(folder),
+            "folders": [str(folder)],
             "held_fds": held,
             "jvm_fd": jvm_fd,
             "log_fd": log_w,

@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,16 @@ def test_a_node_whose_task_is_gone_ends(tmp_path: Path) -> None:
         node.meet()
         node.child.control.shutdown(2)
         assert "exit" in node.next()
+
+
+def test_temporary_files_of_a_killed_node_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def litter(ctx: Any) -> None:
+        Path(tempfile.mkstemp(dir=tempfile.gettempdir())[1]).write_text("generated")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with real_node(litter, tmp_path) as node:
+        (folder,) = tmp_path.glob("emberflow-*")
+        assert node.run() == {"exit": -signal.SIGKILL}
+    assert not folder.exists()

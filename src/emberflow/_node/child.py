@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,14 +39,20 @@ class Child:
 def running_child(
     folder: Path, environment: dict[str, str], also_held: tuple[int, ...] = ()
 ) -> Iterator[Child]:
-    """Run a node for the length of the block; afterwards neither it nor its folder is there.
+    """Run a node for the length of the block; afterwards neither it nor its folders are there.
+
+    A killed process leaves its temporary files behind (TensorFlow's generated code, for one), so the node has a
+    temporary folder of its own. That is not inside `folder`: Spark's local folders have names too long for the
+    sockets that Python's multiprocessing puts there.
 
     Args:
         folder: The node's own folder, deleted at the end.
-        environment: All of the node's environment variables.
+        environment: All of the node's environment variables but TMPDIR.
         also_held: Descriptors that the keeper keeps open until it ends, so that whoever waits for their end
             of file knows that everything is cleaned up.
     """
+    temporary = tempfile.mkdtemp(prefix="emberflow-")
+    environment = environment | {"TMPDIR": temporary}
     control, theirs = socket.socketpair()
     feed, their_feed = socket.socketpair()
     log_r, log_w = os.pipe()
@@ -55,7 +63,7 @@ def running_child(
     order = {
         "argv": argv,
         "environment": environment,
-        "folder": str(folder),
+        "folders": [str(folder), temporary],
         "held_fds": held,
         "jvm_fd": jvm,
         "log_fd": log_w,
@@ -92,6 +100,7 @@ def running_child(
             keeper.wait()
         stdout.close()
         os.close(log_r)
+        shutil.rmtree(temporary, ignore_errors=True)  # a keeper that was killed left it
 
 
 def _executor_pidfd() -> int:

@@ -8,7 +8,7 @@ no native code can keep it from acting. It waits for the first of:
 - the executor's JVM ends (where the kernel has pidfds).
 
 Then it kills the node's whole process group and every descendant that left the group, reaps them, deletes the
-node's folder and says on its standard output how the node ended. If the keeper itself is killed the kernel
+node's folders and says on its standard output how the node ended. If the keeper itself is killed the kernel
 kills the node.
 
 Run by path (``python -I -S keeper.py``), with one JSON line on standard input: see `main`.
@@ -43,7 +43,8 @@ def main() -> None:
     _say({"pid": node})
     status = _wait(node, wake_r, order["jvm_fd"])
     _kill_everything(node)
-    shutil.rmtree(order["folder"], ignore_errors=True)
+    for folder in order["folders"]:
+        shutil.rmtree(folder, ignore_errors=True)
     _say({"status": status})
 
 
