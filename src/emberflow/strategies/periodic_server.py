@@ -1,0 +1,188 @@
+"""The server of periodic averaging, on a node of role ps: one thread for each worker's connection.
+
+A worker's bytes are received before anything is locked, so that a slow one holds nobody up.
+"""
+
+import contextlib
+import logging
+import pickle
+import socket
+import threading
+from typing import Any
+
+import numpy as np
+
+from emberflow._wire.handshake import Door, prove_as_server
+from emberflow.errors import EmberflowError, PeerError
+from emberflow.strategies.centre import Centre
+from emberflow.strategies.combiners import Array
+from emberflow.strategies.layout import Layout
+from emberflow.strategies.periodic_wire import (
+    ANSWER,
+    FINISH,
+    LEAVE,
+    OPEN,
+    PULL,
+    PUSH,
+    REFUSAL,
+    Facts,
+    Wire,
+    purpose_of,
+)
+
+OPEN_TIMEOUT = 120.0
+_LOOK = 3600.0  # the door wakes up by itself when somebody comes or it is closed
+
+log = logging.getLogger("emberflow")
+
+
+class PeriodicServer:
+    """Holds a part of the parameters, from `start` to `close`.
+
+    Args:
+        listener: The open door, whose address the workers know. The server closes it.
+        index: Which of the servers this is.
+        workers: How many nodes train.
+        key: The run's secret.
+        open_timeout: Seconds that workers wait for the chief's values, and the chief for workers that never came.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        index: int,
+        workers: int,
+        key: bytes,
+        open_timeout: float = OPEN_TIMEOUT,
+    ) -> None:
+        self.centre = Centre(workers)
+        self.refused = 0
+        self._listener = listener
+        self._open_timeout = open_timeout
+        self._wires: set[Wire] = set()
+        self._is_closed = False
+        self._door = Door(lambda sock: prove_as_server(sock, key, purpose_of(index)))
+        self._thread = threading.Thread(target=self._admit, name="emberflow-periodic", daemon=True)
+
+    def start(self) -> "PeriodicServer":
+        """Begin to serve."""
+        self._thread.start()
+        return self
+
+    def report(self) -> dict[str, Any]:
+        """Return what came of the pushes so far."""
+        return self.centre.record.as_dict() | {"refused": self.refused}
+
+    def close(self) -> None:
+        """Hang up on everybody. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the door
+        self._thread.join()
+        self._listener.close()
+        self._door.close()
+        for wire in list(self._wires):
+            wire.close()
+
+    def _admit(self) -> None:
+        while not self._is_closed:
+            try:
+                judged = self._door.wait(self._listener, _LOOK)
+            except OSError:  # closed, or a caller that is gone again
+                continue
+            for sock, error in judged:
+                if error is not None:
+                    self.refused += 1
+                else:
+                    threading.Thread(
+                        target=self._talk, args=(sock,), name="emberflow-peer", daemon=True
+                    ).start()
+
+    def _talk(self, sock: socket.socket) -> None:
+        wire = Wire(sock)
+        self._wires.add(wire)
+        peer = _Peer(self.centre, wire, self._open_timeout)
+        try:
+            while peer.hear():
+                pass
+        except (OSError, ValueError, KeyError) as error:
+            log.debug("worker %d of periodic averaging hung up: %s", peer.rank, error)
+        except EmberflowError as error:
+            with contextlib.suppress(OSError):
+                wire.send(REFUSAL, {"problem": error.problem, "fix": error.fix})
+        except Exception as error:  # noqa: BLE001 - your combiner raised: the worker that pushed must hear of it
+            problem = f"Your combiner raised {type(error).__name__}: {error}"
+            with contextlib.suppress(OSError):
+                wire.send(REFUSAL, {"problem": problem, "fix": "Mend the function."})
+        finally:
+            peer.hang_up()
+            self._wires.discard(wire)
+            wire.close()
+
+
+class _Peer:
+    """One worker's connection, from its side of the server."""
+
+    def __init__(self, centre: Centre, wire: Wire, open_timeout: float) -> None:
+        self.rank = -1
+        self._centre = centre
+        self._wire = wire
+        self._open_timeout = open_timeout
+        self._connection = 0
+        self._load: Array = np.empty(0, np.uint8)
+        self._copy: Array = np.empty(0, np.uint8)
+
+    def hear(self) -> bool:
+        """Answer one frame; False when it was the last."""
+        kind, facts, nbytes = self._wire.receive()
+        if kind == OPEN:
+            self._open(facts, nbytes)
+            return True
+        if self.rank < 0:
+            raise PeerError("A worker must open first. Received: another frame.", fix="Update emberflow.")
+        if kind == PUSH:
+            self._wire.receive_arrays(nbytes, self._load)
+            stale, counted = self._centre.push(self.rank, facts, self._load)
+            self._answer({"stale": stale, "counted": counted})
+        elif kind == PULL:
+            self._answer({"places": self._centre.places()})
+        elif kind == FINISH:
+            self._answer({"missing": self._centre.await_others(self.rank, self._open_timeout)})
+        elif kind == LEAVE:
+            self._centre.leave(self.rank, self._connection, is_done=True)
+            self._wire.send(ANSWER, {})
+            return False
+        return True
+
+    def hang_up(self) -> None:
+        """Note that this connection is over."""
+        if self.rank >= 0:
+            self._centre.leave(self.rank, self._connection, is_done=False)
+
+    def _open(self, facts: Facts, nbytes: int) -> None:
+        layout = Layout.from_json(facts["layout"])
+        if facts["brings_values"]:
+            values = np.empty(layout.nbytes, np.uint8)
+            self._wire.receive_arrays(nbytes, values)
+            # Code, like your function itself; whoever speaks here has proven the run's key.
+            function = pickle.loads(bytes.fromhex(facts["function"])) if facts.get("function") else None
+            self._centre.begin(layout, values, function)
+        self._connection = self._centre.enter(int(facts["rank"]), int(facts["attempt"]), self._open_timeout)
+        self.rank = int(facts["rank"])
+        held = self._centre.layout
+        if held is None or held != layout:
+            raise PeerError(
+                "All workers must train the same model with the same combiner. Received: other variables than "
+                "the chief's.",
+                fix="Build the model by the same function on every node.",
+            )
+        self._load = np.empty(layout.load_nbytes, np.uint8)
+        self._copy = np.empty(layout.nbytes, np.uint8)
+        self._answer({})
+
+    def _answer(self, facts: Facts) -> None:
+        version = self._centre.pull(self._copy)
+        self._wire.send(ANSWER, facts | {"version": version}, self._copy)

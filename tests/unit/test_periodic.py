@@ -1,0 +1,324 @@
+"""Periodic averaging without TensorFlow: the rules, the server, what is repeated, lost, late or not invited."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emberflow.errors import ConfigError, PeerError
+from emberflow.strategies.combiners import check_combiner, rule_of
+from emberflow.strategies.layout import Spec, layouts_of
+from emberflow.strategies.periodic_client import PeriodicClient
+from emberflow.strategies.periodic_server import PeriodicServer
+
+KEY = b"k" * 32
+START = 10.0
+
+
+@contextmanager
+def servers(count: int = 1, workers: int = 2, open_timeout: float = 5.0) -> Iterator[list[Any]]:
+    """Serve on loopback; yield pairs of server and address."""
+    made = []
+    for index in range(count):
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        server = PeriodicServer(listener, index=index, workers=workers, key=KEY, open_timeout=open_timeout)
+        made.append((server.start(), address))
+    try:
+        yield made
+    finally:
+        for server, _ in made:
+            server.close()
+
+
+def join(
+    made: Sequence[Any], rank: int, values: Sequence[Any], combiner: Any = "delta", attempt: int = 0
+) -> tuple[PeriodicClient, list[Any]]:
+    client = PeriodicClient([address for _, address in made], key=KEY, rank=rank, attempt=attempt)
+    rule = rule_of(combiner, is_statistic=False)
+    specs = [Spec(size=value.size, dtype=str(value.dtype), rule=rule) for value in values]
+    return client, client.open(specs, values, combiner)
+
+
+def array(*values: float) -> Any:
+    return np.array(values, np.float64)
+
+
+class ByHand:
+    """What the centre must be, one variable with one value, by the definition of each rule."""
+
+    def __init__(self, rule: str, workers: int) -> None:
+        self.rule, self.workers, self.centre = rule, workers, START
+        self.pulled = dict.fromkeys(range(workers), START)
+        self.versions = dict.fromkeys(range(workers), 0)
+        self.version = 0
+
+    def push(self, rank: int, trained: float) -> tuple[float, int]:
+        """Return the centre after this worker has added `trained` to what it pulled, and the staleness."""
+        mine = self.pulled[rank] + trained
+        if self.rule == "delta":
+            self.centre = self.centre + trained
+        else:
+            self.centre = ((self.workers - 1) * self.centre + mine) / self.workers
+        stale = self.version - self.versions[rank]
+        self.version += 1
+        self.pulled[rank], self.versions[rank] = self.centre, self.version
+        return self.centre, stale
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rule=st.sampled_from(["mean", "delta"]),
+    workers=st.sampled_from([2, 3]),
+    pushes=st.lists(st.tuples(st.integers(0, 2), st.integers(-8, 8)), max_size=25),
+)
+def test_any_order_of_pushes_gives_what_the_rule_says(
+    rule: str, workers: int, pushes: list[tuple[int, int]]
+) -> None:
+    expected = ByHand(rule, workers)
+    with servers(workers=workers) as made:
+        clients = [join(made, rank, [array(START)], rule)[0] for rank in range(workers)]
+        mine = dict.fromkeys(range(workers), START)
+        for who, trained in pushes:
+            rank = who % workers
+            (values,), came = clients[rank].exchange([array(mine[rank] + trained)])
+            mine[rank] = float(values[0])
+            centre, stale = expected.push(rank, trained)
+            assert values[0] == pytest.approx(centre, abs=1e-9)
+            assert (came.stale, came.counted) == (stale, True)
+        report = made[0][0].report()
+        assert sum(report["pushes"].values()) == len(pushes)
+        for client in clients:
+            client.close()
+
+
+def test_two_workers_that_add_one_each_step_add_up() -> None:
+    """Twelve pushes from 10 make 22. Deltas against the last push, not the last pull, would make 318."""
+    with servers() as made:
+        clients = [join(made, rank, [array(START)])[0] for rank in range(2)]
+        mine = [START, START]
+        for _ in range(6):
+            for rank in range(2):
+                (values,), _ = clients[rank].exchange([array(mine[rank] + 1.0)])
+                mine[rank] = float(values[0])
+        assert mine[1] == START + 12
+        assert made[0][0].report()["overlapping"] == 11  # all but the first
+
+
+def test_values_are_split_evenly_over_servers_and_come_back_whole() -> None:
+    rng = np.random.default_rng(0)
+    values = [
+        rng.normal(size=size).astype(kind)
+        for size, kind in ((7, "float32"), (500, "float64"), (1, "float16"))
+    ]
+    specs = [Spec(size=value.size, dtype=str(value.dtype), rule="delta") for value in values]
+    sizes = [sum(piece.size for piece in layout.pieces) for layout in layouts_of(specs, 3)]
+    assert max(sizes) - min(sizes) <= 1
+    with servers(3) as made:
+        client, pulled = join(made, 0, values)
+        other, same = join(made, 1, [np.zeros_like(value) for value in values])
+        for value, mine, theirs in zip(values, pulled, same, strict=True):
+            assert mine.tobytes() == theirs.tobytes() == value.tobytes()
+        (first, *_), _ = other.exchange([value + 1 for value in same])
+        assert np.allclose(first, values[0] + 1)
+        client.close()
+        other.close()
+
+
+def test_a_function_of_yours_combines() -> None:
+    with servers(2) as made:
+        client, _ = join(
+            made, 0, [array(1, 2, 3)], lambda centre, pushed, pulled: centre + 2 * (pushed - pulled)
+        )
+        (values,), _ = client.exchange([array(2, 2, 4)])
+        assert values.tolist() == [3, 2, 5]
+        client.close()
+
+
+def test_a_function_that_fails_is_the_pushers_error() -> None:
+    with servers() as made:
+        client, _ = join(made, 0, [array(1.0)], lambda centre, *_: centre / "x")
+        with pytest.raises(PeerError, match="Your combiner raised TypeError"):
+            client.exchange([array(2.0)])
+        client.close()
+
+
+def test_a_push_whose_answer_was_lost_counts_once() -> None:
+    with servers() as made:
+        client, _ = join(made, 0, [array(START)])
+        server = client._servers[0]
+        assert server.wire is not None
+        answer = server.answer
+        hung_up = []
+
+        def fail_once() -> Any:
+            if not hung_up:
+                hung_up.append(answer())  # the server has applied it; we act as if its answer never came
+                raise ConnectionResetError
+            return answer()
+
+        server.answer = fail_once  # type: ignore[method-assign]
+        (values,), came = client.exchange([array(START + 1)])
+        assert values.tolist() == [START + 1]
+        assert not came.counted
+        assert made[0][0].report()["repeated"] == 1
+        (values,), came = client.exchange([array(START + 2)])
+        assert (values.tolist(), came.counted) == ([START + 2], True)
+        client.close()
+
+
+def test_a_task_that_is_tried_again_does_not_apply_its_updates_twice() -> None:
+    with servers() as made:
+        chief, _ = join(made, 0, [array(START)])
+        first, (value,) = join(made, 1, [array(0.0)])
+        for _ in range(3):
+            (value,), _ = first.exchange([value + 1])
+        again, (value,) = join(made, 1, [array(0.0)], attempt=1)
+        counted = []
+        for _ in range(5):
+            (value,), came = again.exchange([value + 1])
+            counted.append(came.counted)
+        assert counted == [False, False, False, True, True]
+        assert value.tolist() == [START + 5]
+        with pytest.raises(PeerError):  # the first try comes back from the dead
+            first.exchange([array(99.0)])
+        (centre,), _ = chief.pull([array(0.0)])
+        assert centre.tolist() == [START + 5]
+        for client in (chief, first, again):
+            client.close()
+
+
+def test_a_pull_in_between_changes_nothing_for_the_next_push() -> None:
+    with servers() as made:
+        chief, _ = join(made, 0, [array(START)])
+        other, _ = join(made, 1, [array(0.0)])
+        other.exchange([array(START + 5)], place={"epoch": 2})
+        (centre,), places = chief.pull([array(0.0)])
+        assert (centre.tolist(), places) == ([START + 5], {"1": {"epoch": 2}})
+        (values,), came = chief.exchange([array(START + 1)])  # against START, which it trained from
+        assert (values.tolist(), came.stale) == ([START + 6], 1)
+        chief.close()
+        other.close()
+
+
+def test_the_chief_gets_what_all_have_pushed_though_some_are_slow_and_some_are_lost() -> None:
+    with servers(workers=3) as made, ThreadPoolExecutor(1) as pool:
+        chief, _ = join(made, 0, [array(START)])
+        slow, (value,) = join(made, 1, [array(0.0)])
+        dying, _ = join(made, 2, [array(0.0)])
+        chief.exchange([array(START + 1)])
+        final = pool.submit(chief.finish, [array(0.0)])
+        slow.exchange([value + 10])
+        dying.close()  # without a word
+        assert not final.done()
+        slow.exchange([array(START + 21)])
+        slow.leave()
+        (values,), missing = final.result(timeout=5)
+        assert values.tolist() == [START + 21]
+        assert missing == [2]
+        chief.leave()
+
+
+def test_a_worker_that_is_known_to_be_lost_is_not_waited_for() -> None:
+    with servers(workers=2, open_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
+        chief, _ = join(made, 0, [array(START)])
+        final = pool.submit(chief.finish, [array(0.0)])
+        made[0][0].centre.lose(1)
+        assert final.result(timeout=5)[1] == [1]
+        chief.close()
+
+
+def test_nobody_is_held_up_by_a_worker_that_sends_slowly() -> None:
+    with servers() as made:
+        chief, (value,) = join(made, 0, [np.zeros(1 << 18)])
+        slow, _ = join(made, 1, [np.zeros(1 << 18)])
+        wire = slow._servers[0].wire
+        assert wire is not None
+        wire._sock.sendall(bytes(16)[:8])  # half a header, and then nothing
+        started = time.monotonic()
+        for _ in range(10):
+            (value,), _ = chief.exchange([value + 1])
+        assert time.monotonic() - started < 5
+        assert value[0] == 10
+        chief.close()
+        slow.close()
+
+
+def test_workers_wait_for_the_chiefs_values_and_not_for_ever() -> None:
+    with (
+        servers(open_timeout=0.2) as made,
+        pytest.raises(PeerError, match="chief must bring the first values"),
+    ):
+        join(made, 1, [array(1.0)])
+    with servers() as made, ThreadPoolExecutor(1) as pool:
+        other = pool.submit(join, made, 1, [array(1.0)])
+        chief, _ = join(made, 0, [array(START)])
+        client, (value,) = other.result(timeout=5)
+        assert value.tolist() == [START]
+        chief.close()
+        client.close()
+
+
+def test_another_model_is_refused() -> None:
+    with servers() as made:
+        chief, _ = join(made, 0, [array(START)])
+        with pytest.raises(PeerError, match="the same model"):
+            join(made, 1, [array(1.0, 2.0)])
+        chief.close()
+
+
+def test_a_stranger_is_refused() -> None:
+    with servers() as made:
+        chief, _ = join(made, 0, [array(START)])
+        server, address = made[0]
+        stranger = PeriodicClient([address], key=b"x" * 32, rank=1)
+        with pytest.raises(PeerError):
+            stranger.open([Spec(size=1, dtype="float64", rule="delta")], [array(666.0)], "delta")
+        with socket.create_connection(address.split(":")) as raw:
+            raw.settimeout(10)
+            assert raw.recv(64).startswith(b"emberflow/1")
+            raw.sendall(bytes(64))  # a proof of nothing
+            assert raw.recv(64) == b""
+        (centre,), _ = chief.pull([array(0.0)])
+        assert centre.tolist() == [START]
+        assert server.report()["refused"] == 2
+        chief.close()
+
+
+def test_a_server_that_is_gone_is_an_error_at_once() -> None:
+    with servers() as made:
+        client, _ = join(made, 0, [array(START)])
+    started = time.monotonic()
+    with pytest.raises(PeerError, match="Parameter server 0"):
+        client.exchange([array(1.0)])
+    assert time.monotonic() - started < 5
+
+
+def test_closing_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with servers(2) as made:
+        client, _ = join(made, 0, [array(START)])
+        client.leave()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("wrong", ["average", 3, None])
+def test_unknown_combiners_are_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError, match="combiner="):
+        check_combiner(wrong)
+
+
+def test_moving_statistics_are_always_averaged() -> None:
+    assert rule_of("delta", is_statistic=True) == "mean"
+    assert rule_of(lambda centre, *_: centre, is_statistic=True) == "mean"
