@@ -50,7 +50,7 @@ def test_a_picture_can_be_drawn_of_little(rows: int, epochs: int, tmp_path: Path
         np.zeros((rows, 8, 8, 1)),
         labels,
         scores,
-        Curve([1.0] * epochs, [0.5] * epochs),
+        Curve([1.0] * epochs, [0.9] * epochs, [0.5] * epochs),
         "Title",
     )
     assert (tmp_path / "p.png").read_bytes().startswith(PNG)

@@ -49,7 +49,7 @@ class Console:
     def status(self, text: str) -> None:
         """Say what the run is doing now."""
         log.info("%s", text)
-        self._progress.update(self._task, description=text)
+        self._progress.update(self._task, description=text, numbers="")
 
     def say(self, text: str) -> None:
         """Show one line of our own."""
@@ -81,9 +81,22 @@ class Console:
     def metric(self, metric: Metric) -> None:
         """Show the newest numbers of the chief."""
         if metric.rank == 0:
-            shown = {name: value for name, value in metric.values.items() if name != PROGRESS}
-            numbers = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
+            # Numbers of validation stand in the line that a node prints after each epoch; here they would not fit.
+            hidden = [name for name in metric.values if name == PROGRESS or name.startswith("val_")]
+            shown = {name: value for name, value in metric.values.items() if name not in hidden}
+            numbers = "  ".join(_shown(name, value) for name, value in shown.items())
             if PROGRESS in metric.values:  # a share of the whole: then there is a bar to fill
                 self._progress.update(self._task, total=1.0, completed=metric.values[PROGRESS])
             step = "" if metric.step is None else f"step {metric.step:,}  "
             self._progress.update(self._task, description="training", numbers=f"{step}{numbers}")
+
+
+def _shown(name: str, value: float) -> str:
+    """Return a number as people write it.
+
+    >>> _shown("rows_per_second", 11180.4), _shown("loss", 0.0224111)
+    ('11,180 rows/second', 'loss 0.02241')
+    """
+    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    head, per, unit = name.partition("_per_")
+    return f"{number} {head}/{unit}" if per else f"{name} {number}"

@@ -1,14 +1,15 @@
 """The demo's program: a small network that reads handwritten digits, trained on all workers together."""
 
-import time
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberflow._plan.steps import batch_rows, common_steps
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emberflow._node.context import Context
+    from pyspark.sql import DataFrame, SparkSession
+
+    from emberflow.ml import KerasModel
 
 BATCH_ROWS = 32  # of all workers together, so that more of them learn the same
 TEST_SHARE = 0.25
@@ -42,13 +43,12 @@ def load_digits() -> Digits:
     return Digits(images=split[0], test_images=split[1], labels=split[2], test_labels=split[3])
 
 
-def build_model() -> Any:
-    """Return the network: three convolutions and two dense layers, 160 thousand weights."""
+def build_model(steps: int) -> Any:
+    """Return the network, compiled to be trained for so many steps: three convolutions and two dense layers."""
     import keras
 
-    keras.utils.set_random_seed(SEED)
     layers = keras.layers
-    return keras.Sequential(
+    model = keras.Sequential(
         [
             keras.Input((8, 8, 1)),
             layers.Conv2D(32, 3, padding="same", activation="relu"),
@@ -59,80 +59,53 @@ def build_model() -> Any:
             layers.Dropout(0.4),
             layers.Dense(128, activation="relu"),
             layers.Dropout(0.4),
-            layers.Dense(10),
+            layers.Dense(10, activation="softmax"),
         ]
     )
+    rate = keras.optimizers.schedules.CosineDecay(2e-3, steps)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
 
 
-def train(ctx: "Context", digits: Digits, epochs: int) -> dict[str, Any]:
-    """Train on this worker's share of the digits, in step with the others; runs on every node.
-
-    Returns:
-        What the network makes of each test digit, and how the test went after each epoch.
-    """
+def frame_of(spark: "SparkSession", digits: Digits) -> "DataFrame":
+    """Return all digits as a DataFrame: id, image, label, and whether it is one of the test."""
     import numpy as np
+    import pyarrow as pa
 
-    import tensorflow as tf
-
-    shares = [np.arange(rank, len(digits.labels), ctx.workers) for rank in range(ctx.workers)]
-    steps = common_steps([len(share) for share in shares], max(1, BATCH_ROWS // ctx.workers))
-    strategy = ctx.strategy()
-    with strategy.scope():
-        model = build_model()
-        step = make_step(strategy, model, steps * epochs)
-    predict = tf.function(model)
-    history = []
-    for epoch in range(epochs):
-        mine = np.random.default_rng([SEED, epoch, ctx.rank]).permutation(shares[ctx.rank])
-        for number in range(steps):
-            sizes = [len(batch_rows(len(share), steps, number)) for share in shares]
-            rows = mine[list(batch_rows(len(mine), steps, number))]
-            started = time.perf_counter()
-            loss, right = step(digits.images[rows], digits.labels[rows], tf.constant(float(sum(sizes))))
-            seconds = time.perf_counter() - started
-            if ctx.is_chief:
-                ctx.report(
-                    step=epoch * steps + number + 1,
-                    loss=float(loss),
-                    accuracy=float(right) / sum(sizes),
-                    rows_per_s=sum(sizes) / seconds,
-                )
-        scores = tf.nn.softmax(predict(digits.test_images, training=False)).numpy()
-        history.append(float((scores.argmax(1) == digits.test_labels).mean()))
-        if ctx.is_chief:
-            print(f"epoch {epoch + 1} of {epochs}: {history[-1]:.1%} of the test digits right", flush=True)  # noqa: T201
-    weights = float(sum(np.abs(variable.numpy()).sum() for variable in model.trainable_variables))
-    return {"scores": scores, "history": history, "weights": weights, "steps": steps}
+    images = np.concatenate([digits.images, digits.test_images]).reshape(-1, 64)
+    table = {
+        "id": np.arange(len(images)),
+        "image": pa.FixedSizeListArray.from_arrays(images.ravel(), 64).cast(pa.list_(pa.float32())),
+        "label": np.concatenate([digits.labels, digits.test_labels]),
+        "is_test": np.arange(len(images)) >= len(digits.labels),
+    }
+    return spark.createDataFrame(pa.table(table))
 
 
-def make_step(strategy: Any, model: Any, steps: int) -> Any:
-    """Return the function that takes one of `steps` steps, by the gradient of all workers' rows together."""
-    import keras
+def train(rows: "DataFrame", *, workers: int, epochs: int, digits: int) -> "KerasModel":
+    """Train on `digits` of the rows, on all workers together, and look at the test's after each epoch."""
+    import emberflow as ef
 
-    import tensorflow as tf
-
-    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(2e-3, steps))
-    optimizer.build(model.trainable_variables)
-
-    def step_of_worker(images: Any, labels: Any, all_rows: Any) -> tuple[Any, Any]:
-        with tf.GradientTape() as tape:
-            scores = model(images, training=True)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
-            loss = tf.reduce_sum(losses) / all_rows
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        right = tf.reduce_sum(tf.cast(tf.argmax(scores, 1) == labels, tf.float32))
-        return loss, right
-
-    @tf.function(  # type: ignore[untyped-decorator]
-        input_signature=[
-            tf.TensorSpec([None, 8, 8, 1], tf.float32),
-            tf.TensorSpec([None], tf.int64),
-            tf.TensorSpec([], tf.float32),
-        ]
+    estimator = ef.KerasEstimator(
+        model=functools.partial(build_model, steps=epochs * (digits // BATCH_ROWS + 1)),
+        featuresCol="image",
+        labelCol="label",
+        validationIndicatorCol="is_test",
+        batchSize=max(1, BATCH_ROWS // workers),
+        epochs=epochs,
+        numWorkers=workers,
+        seed=SEED,
     )
-    def step(images: Any, labels: Any, all_rows: Any) -> Any:
-        sums = strategy.run(step_of_worker, args=(images, labels, all_rows))
-        return [strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in sums]
+    return estimator.fit(rows)
 
-    return step
+
+def read_digits(model: "KerasModel", rows: "DataFrame") -> Any:
+    """Return what the network makes of each digit of the test: ten probabilities each, in the order of the ids."""
+    import numpy as np
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions as F
+
+    scored = model.transform(rows.filter("is_test")).select(
+        "id", vector_to_array(F.col("probability")).alias("scores")
+    )
+    return np.array([row["scores"] for row in sorted(scored.collect())])

@@ -11,9 +11,10 @@ ROWS, COLUMNS = 6, 8
 
 
 class Curve(NamedTuple):
-    """How the training went: the loss of each step, and the share of test digits right after each epoch."""
+    """How the training went, after each epoch: both losses, and the share of test digits right."""
 
     losses: Sequence[float]
+    test_losses: Sequence[float]
     history: Sequence[float]
 
 
@@ -38,7 +39,7 @@ def draw(path: Path, images: Any, labels: Any, scores: Any, curve: Curve, title:
     for place, row in enumerate(pick(labels, scores, ROWS * COLUMNS)):
         _draw_digit(figure.add_subplot(left[place]), images[row], int(labels[row]), scores[row])
     right = figure.add_gridspec(2, 1, left=0.67, right=0.965, top=0.83, bottom=0.09, hspace=0.42)
-    _draw_loss(figure.add_subplot(right[0]), curve.losses)
+    _draw_loss(figure.add_subplot(right[0]), curve)
     _draw_history(figure.add_subplot(right[1]), curve.history)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, facecolor=PAPER)
@@ -75,17 +76,18 @@ def _draw_digit(axes: Any, image: Any, label: int, scores: Any) -> None:
     axes.set_xlabel(text, fontsize=11, labelpad=4, color=colour, fontweight=weight)
 
 
-def _draw_loss(axes: Any, losses: Sequence[float]) -> None:
-    import numpy as np
-
-    steps = np.arange(1, len(losses) + 1)
-    axes.plot(steps, losses, color=EMBER, alpha=0.3, linewidth=1)
-    window = max(1, len(losses) // 30)
-    smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
-    axes.plot(steps[: len(smooth)] + (window - 1) / 2, smooth, color=EMBER, linewidth=2.5)
-    _dress(axes, "Loss, step by step")
+def _draw_loss(axes: Any, curve: Curve) -> None:
+    epochs = range(1, len(curve.losses) + 1)
+    both = (
+        (curve.losses, EMBER, "digits to learn from, some units switched off"),
+        (curve.test_losses, FLOW, "digits of the test"),
+    )
+    for losses, colour, name in both:
+        axes.plot(epochs, losses, color=colour, linewidth=2.5, marker="o", markersize=6, label=name)
+    axes.legend(frameon=False, fontsize=10, labelcolor=INK)
+    _dress(axes, "Loss, epoch by epoch")
     axes.set_ylim(bottom=0)
-    axes.set_xlim(0, len(losses) + 1)
+    axes.set_xlim(0.5, len(curve.losses) + 0.5)
 
 
 def _draw_history(axes: Any, history: Sequence[float]) -> None:

@@ -5,6 +5,7 @@ Who owns what:
     estimator   KerasEstimator: a DataFrame in, a KerasModel out
     training    what each node runs: build, distribute, fit
     inputs      columns of the DataFrame to inputs and outputs of the model
+    progress    what the chief tells the driver while it trains
     resume      checkpoints while it trains, and starting from one
     model       KerasModel: scoring, history, the Keras model itself
     answers     what the model's output means: class index, probability, value

@@ -107,8 +107,14 @@ class KerasModel(Model, ColumnParams, MLWritable):
         answers = self.trained.answers
         raw = {answer.output: f"{RAW}_{place}" for place, answer in enumerate(answers)}
         outputs: Any = raw if len(answers) > 1 else next(iter(raw.values()))
+        kinds = dict(dataset.dtypes)
         scored = predict(
-            dataset, self._keras, inputs=inputs, outputs=outputs, batch_size=self.getOrDefault("batchSize")
+            dataset,
+            self._keras,
+            inputs=inputs,
+            outputs=outputs,
+            batch_size=self.getOrDefault("batchSize"),
+            dtypes={name: "uint8" for name in features if kinds.get(name) == "binary"},  # as in training
         )
         for answer in answers:
             scored = self._explained(scored, answer, raw[answer.output], is_only=len(answers) == 1)

@@ -2,7 +2,6 @@
 
 import pickle
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,6 @@ from emberflow.ml.inputs import (
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
-
-REPORT_EVERY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +65,7 @@ def train(training: Training, ctx: "Context") -> Trained | None:
     """Train on this node together with the others; the chief returns the model."""
     import keras
 
+    from emberflow.ml.progress import ReportProgress
     from emberflow.ml.resume import SaveCheckpoints, Start
 
     keras.utils.set_random_seed(training.seed)
@@ -80,7 +78,8 @@ def train(training: Training, ctx: "Context") -> Trained | None:
     # A model that comes from a checkpoint brings its own seeds: they stand where the last attempt left them.
     model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
     callbacks = list(pickle.loads(training.callbacks)) if training.callbacks else []
-    callbacks.append(_reporter(ctx, training, dataset))
+    if ctx.is_chief:
+        callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
     history = dict(start.history)
     if ctx.checkpoint_dir:
         callbacks.append(SaveCheckpoints(ctx, training.checkpoint_steps, history))
@@ -177,42 +176,6 @@ def _build(model: Any, dataset: Any) -> None:
 
     features = dataset.element_spec[0]
     model(tf.nest.map_structure(lambda spec: tf.zeros([1, *spec.shape[1:]], spec.dtype), features))
-
-
-def _reporter(ctx: "Context", training: Training, dataset: Any) -> Any:
-    """Return a callback that tells the driver how far we are, twice a second."""
-    import keras
-
-    steps = max(int(dataset.cardinality().numpy()), 1)
-    total = steps * training.epochs
-    rows_a_step = training.batch_size * ctx.workers
-
-    class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self._begun = self._said = time.monotonic()
-            self._done = 0
-            self._epoch = 0
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-            self._epoch = epoch
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self._done += 1
-            if time.monotonic() - self._said >= REPORT_EVERY:
-                self._say(self._epoch * steps + batch + 1, logs)
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self._say((epoch + 1) * steps, logs)
-
-        def _say(self, step: int, logs: Any) -> None:
-            self._said = time.monotonic()
-            speed = self._done * rows_a_step / max(self._said - self._begun, 1e-6)
-            numbers = {name: float(value) for name, value in (logs or {}).items()}
-            known = {"progress": min(step / total, 1.0), "rows_per_second": speed, "epoch": self._epoch + 1}
-            ctx.report(step=step, **{**numbers, **known})
-
-    return Reporter()
 
 
 def _answers(model: Any) -> tuple[Answer, ...]:
