@@ -59,6 +59,19 @@ def test_a_gathering_gives_everybody_all_values_in_rank_order(hub: Hub) -> None:
         ]
 
 
+def test_a_gathering_of_some_does_not_wait_for_those_who_are_done(hub: Hub) -> None:
+    with join(hub, 1) as second, join(hub, 0) as first:
+        channels = [Channel(first), Channel(second)]
+        channels[0].send({"gather": "most-1", "value": 3, "of": 2})
+        channels[1].send({"gather": "done", "value": None, "of": None})
+        assert channels[0].receive() == {"gathered": "most-1", "values": [3]}
+        channels[0].send({"gather": "most-2", "value": 1, "of": 2})
+        assert channels[0].receive() == {"gathered": "most-2", "values": [1]}
+        channels[0].send({"gather": "done", "value": None, "of": None})
+        for channel in channels:
+            assert channel.receive() == {"gathered": "done", "values": [None, None]}
+
+
 def test_a_wrong_key_is_refused_and_nobody_hears_of_it(hub: Hub) -> None:
     with pytest.raises(PeerError):
         join(hub, 0, key=b"x" * 32)

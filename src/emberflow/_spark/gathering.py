@@ -4,10 +4,12 @@ Both put ``{"gathered": tag, "values": [...]}`` into the watch's queue, so that 
 """
 
 import json
+import queue
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emberflow._node.watch import Watch
+from emberflow._spark.hub import DONE
 
 if TYPE_CHECKING:
     from pyspark import BarrierTaskContext
@@ -17,7 +19,13 @@ class Gathering(Protocol):
     """Start an exchange: every rank brings a value, every rank gets all of them in rank order."""
 
     def start(self, tag: str, value: Any, of: int | None = None) -> None:
-        """Bring `value`; the answer comes as an event when `of` ranks have, all of them if None."""
+        """Bring `value`; the answer comes as an event when all ranks have.
+
+        Args:
+            tag: The exchange's name.
+            value: What this rank brings.
+            of: Only the first so many ranks take part, and those of them that are done are not waited for.
+        """
 
 
 class DriverGathering:
@@ -34,22 +42,32 @@ class DriverGathering:
 class BarrierGathering:
     """Through ``BarrierTaskContext.allGather``: a second, but needs nobody to dial.
 
-    Spark's call blocks for as long as a rank is missing, so it runs on a thread of its own; if the stage fails
-    Spark ends the whole Python worker.
+    Spark's call blocks for as long as a rank is missing, so it runs on a thread of its own, one exchange after the
+    other; if the stage fails Spark ends the whole Python worker. Spark's exchange is one of all ranks: those that
+    are done, or never train, take part with that as their answer until all are.
     """
 
     def __init__(self, watch: Watch, context: "BarrierTaskContext") -> None:
         self._watch = watch
         self._context = context
+        self._waiting: queue.Queue[tuple[str, Any]] = queue.Queue()
+        threading.Thread(target=self._work, name="emberflow-gather", daemon=True).start()
 
     def start(self, tag: str, value: Any, of: int | None = None) -> None:  # noqa: ARG002 - Spark's is of all
         """Bring `value`; the thread puts the answer into the queue."""
-        threading.Thread(target=self._gather, args=(tag, value), name=f"emberflow-{tag}", daemon=True).start()
+        self._waiting.put((tag, value))
 
-    def _gather(self, tag: str, value: Any) -> None:
+    def _work(self) -> None:
         try:
-            texts = self._context.allGather(json.dumps(value))
+            while True:
+                tag, value = self._waiting.get()
+                self._watch.queue.put({"gathered": tag, "values": self._gather(tag, value)})
         except Exception as error:  # noqa: BLE001 - a broken barrier; the task decides what it means
             self._watch.queue.put({"driver_gone": True, "why": str(error)})
-            return
-        self._watch.queue.put({"gathered": tag, "values": [json.loads(text) for text in texts]})
+
+    def _gather(self, tag: str, value: Any) -> list[Any]:
+        while True:
+            answers = [json.loads(text) for text in self._context.allGather(json.dumps([tag, value]))]
+            same = [theirs for other, theirs in answers if other == tag]
+            if tag != DONE or len(same) == len(answers):
+                return same

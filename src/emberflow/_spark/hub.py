@@ -16,6 +16,7 @@ from emberflow._wire.handshake import prove_as_client, prove_as_server
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
+DONE = "done"  # the last gathering of a rank: it takes part in no other any more
 SEND_TIMEOUT = 10.0
 PROVING_AT_ONCE = 64  # threads; a node proves itself in milliseconds, so whoever takes longest gives way
 EVENTS_BEHIND = 200  # waiting events, of up to READ bytes, above which nodes' output is left out
@@ -41,6 +42,7 @@ class Hub:
         self._key = key
         self._peers: dict[int, socket.socket] = {}
         self._gathers: dict[str, dict[int, Any]] = {}
+        self._wanted: dict[str, int | None] = {}
         self._sending = threading.Lock()
         self._left_out: Counter[int] = Counter()
         self._is_dismissed = False
@@ -158,13 +160,24 @@ class Hub:
                 self.events.put(message | {"rank": rank})
             return
         tag = message["gather"]
-        values = self._gathers.setdefault(tag, {})
-        values[rank] = message["value"]
-        if len(values) == (message.get("of") or self._ranks):
-            ordered = [values[each] for each in sorted(values)]
-            self._send(list(values), {"gathered": tag, "values": ordered})
-            del self._gathers[tag]
-            self.events.put({"gathered": tag})
+        self._gathers.setdefault(tag, {})[rank] = message["value"]
+        self._wanted[tag] = message.get("of")
+        self._answer(tag)
+        if tag == DONE:  # whoever is done is not waited for by others
+            for other in [other for other, of in self._wanted.items() if of is not None]:
+                self._answer(other)
+
+    def _answer(self, tag: str) -> None:
+        """Give everybody who asked what all have brought, once none is missing."""
+        values, of = self._gathers[tag], self._wanted[tag]
+        done = self._gathers.get(DONE) if of is not None else None
+        there = len(values.keys() | {rank for rank in done if rank < of}) if done and of else len(values)
+        if there < (of or self._ranks):
+            return
+        ordered = [values[each] for each in sorted(values)]
+        self._send(list(values), {"gathered": tag, "values": ordered})
+        del self._gathers[tag], self._wanted[tag]
+        self.events.put({"gathered": tag})
 
     def _has_room_for(self, rank: int, message: Message) -> bool:
         """Tell whether a node's output can be shown; if the driver is far behind it is counted, not kept."""

@@ -15,6 +15,7 @@ from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.outcome import Outcome, describe_exit
 from emberflow._node.watch import Watch
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
+from emberflow._spark.hub import DONE
 from emberflow._spark.pouring import Pouring, check_rows
 from emberflow._wire.frames import Message
 from emberflow.errors import EmberflowError
@@ -141,10 +142,10 @@ class Life:
     def _work(self, watch: Watch, gathering: Gathering) -> Outcome:
         """Wait until all who train are done; then this node may go, whether it returned or serves."""
         if not self._me.trains:
-            gathering.start("done", None)
+            gathering.start(DONE, None)
         while True:
             event = _next(watch)
-            if event.get("gathered") == "done":
+            if event.get("gathered") == DONE:
                 watch.tell_node({"leave": True})
                 return self._leave(watch)
             if self._is_answered(event, watch, gathering):
@@ -156,7 +157,7 @@ class Life:
             else:
                 return self._ended_badly(watch, event)
             if self._me.trains:
-                gathering.start("done", None)
+                gathering.start(DONE, None)
 
     def _is_answered(self, event: Message, watch: Watch, gathering: Gathering) -> bool:
         """Pass on what nodes tell and ask each other while they train."""

@@ -1,0 +1,81 @@
+"""Gathering by Spark's barrier, which knows one exchange only: that of all ranks."""
+
+import json
+import queue
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from emberflow._spark.gathering import BarrierGathering
+
+WITHIN = 10.0
+
+
+class Barrier:
+    """A stand-in for `BarrierTaskContext` of some ranks: each round waits for all of them."""
+
+    def __init__(self, ranks: int) -> None:
+        self._texts = [""] * ranks
+        self._barrier = threading.Barrier(ranks, timeout=WITHIN)
+
+    def context(self, rank: int) -> Any:
+        def all_gather(text: str) -> list[str]:
+            self._texts[rank] = text
+            self._barrier.wait()
+            texts = list(self._texts)
+            self._barrier.wait()
+            return texts
+
+        return SimpleNamespace(allGather=all_gather)
+
+
+def ranks_of(count: int) -> tuple[list[BarrierGathering], list["queue.Queue[Any]"]]:
+    barrier = Barrier(count)
+    watches = [SimpleNamespace(queue=queue.Queue()) for _ in range(count)]
+    gatherings = [BarrierGathering(watch, barrier.context(rank)) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
+    return gatherings, [watch.queue for watch in watches]
+
+
+def test_all_get_all_values_in_rank_order() -> None:
+    gatherings, answers = ranks_of(3)
+    for rank, gathering in enumerate(gatherings):
+        gathering.start("meet", {"rank": rank})
+    for answer in answers:
+        event = answer.get(timeout=WITHIN)
+        assert event == {"gathered": "meet", "values": [{"rank": 0}, {"rank": 1}, {"rank": 2}]}
+        assert json.dumps(event)
+
+
+def test_those_who_are_done_are_not_waited_for() -> None:
+    (first, second, evaluator), answers = ranks_of(3)
+    evaluator.start("done", None)  # it never trains
+    first.start("most-1", 4, of=2)
+    second.start("most-1", 7, of=2)
+    assert [answer.get(timeout=WITHIN)["values"] for answer in answers[:2]] == [[4, 7]] * 2
+    second.start("done", None)
+    first.start("most-2", 4, of=2)
+    assert answers[0].get(timeout=WITHIN) == {"gathered": "most-2", "values": [4]}
+    first.start("done", None)
+    for answer in answers:
+        assert answer.get(timeout=WITHIN) == {"gathered": "done", "values": [None] * 3}
+
+
+def test_what_was_asked_before_the_end_is_answered_first() -> None:
+    (first, second), answers = ranks_of(2)
+    first.start("most-1", 4, of=2)
+    first.start("done", None)
+    second.start("most-1", 0, of=2)
+    second.start("done", None)
+    for answer in answers:
+        assert answer.get(timeout=WITHIN) == {"gathered": "most-1", "values": [4, 0]}
+        assert answer.get(timeout=WITHIN)["gathered"] == "done"
+
+
+def test_a_broken_barrier_is_told() -> None:
+    watch = SimpleNamespace(queue=queue.Queue())
+
+    def broken(text: str) -> list[str]:
+        raise RuntimeError("the stage has failed")
+
+    BarrierGathering(watch, SimpleNamespace(allGather=broken)).start("meet", 1)  # type: ignore[arg-type]
+    assert watch.queue.get(timeout=WITHIN) == {"driver_gone": True, "why": "the stage has failed"}
