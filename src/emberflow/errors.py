@@ -111,7 +111,7 @@ class RunCancelledError(EmberflowError):
 
 
 class PeerError(EmberflowError):
-    """A rank did not answer the others during training."""
+    """A rank did not answer the others during training, or could not prove that it holds the run's key."""
 
 
 class DataError(EmberflowError, ValueError):
