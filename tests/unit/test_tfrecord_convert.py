@@ -3,6 +3,8 @@
 import gzip
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +71,8 @@ def test_json_lines(tmp_path: Path) -> None:
 def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def error(source: str, target: str, **more: Any) -> str:
-        assert run_convert(str(tmp_path / source), str(tmp_path / target), **more) == 1
+    def error(source: str, target: str, code: int = 2, **more: Any) -> str:
+        assert run_convert(str(tmp_path / source), str(tmp_path / target), **more) == code
         return capsys.readouterr().err
 
     pq.write_table(pa.table({"l": [[1]], "b": [b"\xff"]}), tmp_path / "a.parquet")
@@ -81,10 +83,33 @@ def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(
     assert "which exists" in error("a.parquet", "a.parquet")
     assert "--from csv" in error("a.unknown", "x.csv")
     assert "idx is read, not written" in error("a.parquet", "x.idx")
-    assert "cut short" in error("short-idx", "x.csv")
-    assert "Expected an idx file" in error("a.parquet", "x.csv", kind="idx")
-    assert "NAME=VALUE" in error("a.parquet", "x.tfrecord", options=["gzip"])
+    assert "cut short" in error("short-idx", "x.csv", code=1)
+    assert "Expected an idx file" in error("a.parquet", "x.csv", code=1, kind="idx")
+    assert "name=value" in error("a.parquet", "x.tfrecord", options=["gzip"])
     assert set(tmp_path.iterdir()) == before
+
+
+def test_the_command_as_a_person_types_it(tmp_path: Path) -> None:
+    def convert(*arguments: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "emberflow.cli.main", "convert", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    idx(tmp_path / "train-images-idx3-ubyte.gz", list(range(24)), 4, 2, 3)
+    idx(tmp_path / "train-labels-idx1-ubyte.gz", [7, 2, 1, 0], 4)
+    assert "4 rows written to digits.tfrecord" in convert("train-images-idx3-ubyte.gz", "digits.tfrecord")
+    convert("train-images-idx3-ubyte.gz", "digits.csv", "--labels", "train-labels-idx1-ubyte.gz")
+    convert("digits.csv", "flat.tfrecord.gz", "--option", "compressionLevel=9")
+    convert("flat.tfrecord.gz", "flat.jsonl")
+    convert("flat.jsonl", "flat.parquet")
+    convert("digits.tfrecord", "digits.jsonl")
+    flat = pq.read_table(tmp_path / "flat.parquet").to_pylist()
+    digits = [json.loads(line) for line in (tmp_path / "digits.jsonl").read_text().splitlines()]
+    assert [[row[f"image{at}"] for at in range(6)] for row in flat] == [row["image"] for row in digits]
+    assert [row["label"] for row in flat] == [row["label"] for row in digits] == [7, 2, 1, 0]
+    assert "--from csv" in convert("digits.unknown", "x.csv", code=2)
+    assert "Missing argument" in convert("digits.csv", code=2)
 
 
 def test_formats_are_known_by_name() -> None:

@@ -10,7 +10,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from emberflow.errors import EmberflowError
+from emberflow.cli.outcome import guarded
+from emberflow.cli.rows import parse_pairs
 
 
 def run_convert(
@@ -23,14 +24,13 @@ def run_convert(
     options: list[str] | None = None,
 ) -> int:
     """Convert, show the progress, and return the exit code."""
-    console = Console(stderr=True, highlight=False)
-    try:
-        rows = _convert(source, target, kind, to, labels, options or [], console)
-    except (EmberflowError, OSError) as error:
-        console.print(str(error), style="red", markup=False)
-        return 1
-    Console(highlight=False).print(f"{rows:,} rows written to {target}", markup=False)
-    return 0
+
+    def work(console: Console) -> None:
+        bars = Console(stderr=True, highlight=False)
+        rows = _convert(source, target, kind, to, labels, options or [], bars)
+        console.print(f"{rows:,} rows written to {target}", markup=False)
+
+    return guarded(work)
 
 
 def _convert(
@@ -44,7 +44,7 @@ def _convert(
 ) -> int:
     from emberflow.tfrecord.convert import convert_file, format_of, read_rows
 
-    given = dict(_pair(option) for option in options)
+    given = parse_pairs(options)
     out = format_of(target, to)
     rows = read_rows(source, format_of(source, kind), labels=labels, options=given)
     columns = [
@@ -62,14 +62,3 @@ def _convert(
             progress.update(bar, completed=done, total=total)
 
         return convert_file(target, to=out, rows=rows, tell=tell, options=given)
-
-
-def _pair(option: str) -> tuple[str, str]:
-    from emberflow.errors import ConfigError
-
-    key, equals, value = option.partition("=")
-    if not equals:
-        raise ConfigError(
-            f"Expected NAME=VALUE. Received: --option {option}.", fix="--option compression=gzip"
-        )
-    return key, value

@@ -1,93 +1,24 @@
-"""`emberflow train` and `emberflow predict`: what the commands do, apart from their options."""
+"""`emberflow train`, `emberflow predict` and `emberflow show`: what they do, apart from their options."""
 
 import importlib.util
-import os
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from emberflow.errors import ConfigError, EmberflowError
+from emberflow.cli.outcome import guarded
+from emberflow.cli.rows import format_of, parse_pairs, read_rows, session, write_rows
+from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 BUILD = "build_model"
-WRONG_INPUT = 2
-FAILED = 1
-
-
-@contextmanager
-def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
-    """Give a session: the one of spark-submit or of the environment, or one on `master`; stop only our own."""
-    from pyspark.sql import SparkSession
-
-    from emberflow._java import find_java_home
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # this process is the command's own
-    builder = SparkSession.builder.appName(app_name)
-    if (master or "").startswith("sc://"):
-        builder = builder.remote(str(master))
-    else:
-        os.environ.setdefault("JAVA_HOME", str(find_java_home()))
-        builder = builder.master(master) if master else builder
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def read_rows(
-    spark: "SparkSession", path: str, source_format: str | None, options: Sequence[str]
-) -> "DataFrame":
-    """Read the input in any format Spark knows, or TFRecord; the format is told by the name if not given."""
-    chosen = source_format or format_of(path)
-    if chosen == "tfrecord":
-        from emberflow import tfrecord
-
-        tfrecord.register(spark)
-    defaults = {"header": "true", "inferSchema": "true"} if chosen == "csv" else {}
-    return spark.read.format(chosen).options(**(defaults | parse_options(options))).load(path)
-
-
-def format_of(path: str) -> str:
-    """Tell the format from a path's ending.
-
-    >>> format_of("/data/rows.csv"), format_of("hdfs:///rows.parquet")
-    ('csv', 'parquet')
-    """
-    known = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".orc": "orc"}
-    known |= {".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
-    for ending, name in known.items():
-        if path.rstrip("/").endswith(ending):
-            return name
-    raise ConfigError(
-        f"The format must be told by the path's ending or by --format. Received: {path!r}.",
-        fix="Pass --format parquet, or csv, json, orc, tfrecord.",
-    )
-
-
-def parse_options(options: Sequence[str]) -> dict[str, str]:
-    """Take ``name=value`` apart.
-
-    >>> parse_options(["header=true"])
-    {'header': 'true'}
-    """
-    pairs = [option.partition("=") for option in options]
-    wrong = [name for name, equals, _ in pairs if not equals]
-    if wrong:
-        raise ConfigError(
-            f"Options must have the form name=value. Received: {wrong}.", fix="Pass --option header=true."
-        )
-    return {name: value for name, _, value in pairs}
+METADATA = "metadata/part-00000"
 
 
 def load_builder(path: Path) -> Callable[[], Any]:
@@ -101,11 +32,27 @@ def load_builder(path: Path) -> Callable[[], Any]:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     if not callable(getattr(module, BUILD, None)):
+        found = sorted(name for name in dir(module) if not name.startswith("_"))[:20]
         raise ConfigError(
-            f"{path} must define a function `{BUILD}`. Received: {sorted(set(dir(module)))[:20]}.",
+            f"{path} must define a function `{BUILD}`. Received: {found}.",
             fix=f"Write `def {BUILD}(): ...` that returns a compiled Keras model.",
         )
     return getattr(module, BUILD)  # type: ignore[no-any-return]
+
+
+def parse_params(params: Sequence[str]) -> dict[str, Any]:
+    """Take Params apart: numbers, true, false and lists are read as JSON, all else is text.
+
+    >>> parse_params(["gpusPerWorker=1", "optimizer=adam", "shuffle=false"])
+    {'gpusPerWorker': 1, 'optimizer': 'adam', 'shuffle': False}
+    """
+
+    def value_of(text: str) -> Any:
+        with suppress(json.JSONDecodeError):
+            return json.loads(text)
+        return text
+
+    return {name: value_of(text) for name, text in parse_pairs(params).items()}
 
 
 def run_train(
@@ -117,20 +64,21 @@ def run_train(
     options: Sequence[str],
     master: str | None,
     params: dict[str, Any],
+    more: Sequence[str],
 ) -> int:
     """Train and save; return the exit code."""
 
     def train(console: Console) -> None:
         from emberflow.ml import KerasEstimator
 
-        build = load_builder(program)
+        estimator = KerasEstimator(model=load_builder(program), **(params | parse_params(more)))
         with session(master, f"emberflow train {program.name}") as spark:
-            model = KerasEstimator(model=build, **params).fit(read_rows(spark, rows, source_format, options))
+            model = estimator.fit(read_rows(spark, rows, source_format, options))
             model.write().overwrite().save(output)
         last = "  ".join(f"{name} {values[-1]:.4g}" for name, values in model.history.items() if values)
         console.print(f"{last}\nThe model is in {output}. Score with it: emberflow predict ROWS {output} OUT")
 
-    return _guarded(train)
+    return guarded(train)
 
 
 def run_predict(
@@ -141,28 +89,53 @@ def run_predict(
     source_format: str | None,
     options: Sequence[str],
     output_format: str | None,
-    columns: Sequence[str],
     master: str | None,
+    scoring: dict[str, Any],
 ) -> int:
     """Score and write; return the exit code."""
 
     def score(console: Console) -> None:
-        from emberflow import storage
-        from emberflow.ml import KerasModel
-        from emberflow.predict import predict
-
+        chosen = output_format or format_of(output)
         with session(master, "emberflow predict") as spark:
             frame = read_rows(spark, rows, source_format, options)
-            if storage.exists(storage.join(model, "metadata")):
-                scored = KerasModel.load(model).transform(frame)
-            else:
-                scored = predict(frame, model, inputs=list(columns) or None)
-            chosen = output_format or format_of(output)
-            ready = without_vectors(scored) if chosen in ("csv", "json") else scored
-            ready.write.format(chosen).mode("overwrite").options(**_written(chosen)).save(output)
+            write_rows(scored_by(model, frame, scoring), output, chosen)
         console.print(f"The scored rows are in {output}.")
 
-    return _guarded(score)
+    return guarded(score)
+
+
+def scored_by(model: str, frame: "DataFrame", scoring: dict[str, Any]) -> "DataFrame":
+    """Return the rows with what a saved KerasModel says about them, or any other model."""
+    from emberflow import storage
+
+    if not storage.exists(storage.join(storage.folder_root(model), METADATA)):
+        from emberflow.predict import predict
+
+        return predict(frame, model, **scoring)
+    from emberflow.ml import KerasModel
+
+    known = ("batch_size",)
+    unused = sorted(name for name in scoring if name not in known)
+    if unused:
+        raise ConfigError(
+            f"{model} was written by `emberflow train` and knows its columns. Received: {', '.join(unused)}.",
+            fix=f"Leave them out, or score {storage.join(model, 'saved_model')}.",
+        )
+    saved = KerasModel.load(model)
+    if "batch_size" in scoring:
+        saved._set(batchSize=scoring["batch_size"])  # noqa: SLF001 - Spark ML's own setter
+    return saved.transform(frame)
+
+
+def columns_asked(given: Sequence[str]) -> Any:
+    """Return columns as `ef.predict` takes them: one, several, or by the names of inputs or outputs.
+
+    >>> columns_asked(["pixels"]), columns_asked(["a", "b"]), columns_asked(["image=pixels"])
+    ('pixels', ['a', 'b'], {'image': 'pixels'})
+    """
+    if any("=" in each for each in given):
+        return parse_pairs(given)
+    return given[0] if len(given) == 1 else list(given)
 
 
 def run_show(model: str) -> int:
@@ -172,41 +145,30 @@ def run_show(model: str) -> int:
         from emberflow import storage
         from emberflow._score.show import show_model
 
-        keras_file = storage.join(model, "model.keras")
-        path = keras_file if storage.exists(keras_file) else model
-        console.print(show_model(path), markup=False)
+        root = storage.folder_root(model)
+        file = storage.join(root, METADATA)
+        lines = []
+        if storage.exists(file):
+            lines = stage_lines(model, json.loads(storage.read_bytes(file)))
+            root = storage.join(root, "saved_model")
+        lines.append(show_model(root if lines else model))
+        console.print("\n".join(lines), markup=False)
 
-    return _guarded(show)
-
-
-def without_vectors(scored: "DataFrame") -> "DataFrame":
-    """Return the rows with vectors and arrays as text, which csv and json can hold."""
-    from pyspark.sql import functions as F
-
-    def plain(name: str, kind: str) -> Any:
-        column = F.col(f"`{name}`")
-        if kind == "vector":
-            from pyspark.ml.functions import vector_to_array
-
-            return F.to_json(vector_to_array(column)).alias(name)
-        return F.to_json(column).alias(name) if kind.startswith(("array", "struct", "map")) else column
-
-    return scored.select(*[plain(name, kind) for name, kind in scored.dtypes])
+    return guarded(show)
 
 
-def _written(chosen: str) -> dict[str, str]:
-    return {"header": "true"} if chosen == "csv" else {}
-
-
-def _guarded(action: Callable[[Console], None]) -> int:
-    """Run it; say what went wrong in our own words: 2 for wrong input, 1 for everything else."""
-    console = Console(highlight=False)
-    try:
-        action(console)
-    except ConfigError as error:
-        Console(stderr=True, highlight=False).print(str(error), markup=False)
-        return WRONG_INPUT
-    except EmberflowError as error:
-        Console(stderr=True, highlight=False).print(str(error), markup=False)
-        return FAILED
-    return 0
+def stage_lines(path: str, metadata: dict[str, Any]) -> list[str]:
+    """Say the columns and versions of a saved KerasModel."""
+    params = metadata["defaultParamMap"] | metadata["paramMap"]
+    versions = ", ".join(f"{name} {number}" for name, number in metadata.get("versions", {}).items())
+    features = params.get("featuresCols") or [params.get("featuresCol")]
+    labels = params.get("labelCols") or [params.get("labelCol")]
+    added = [params.get(name) for name in ("rawPredictionCol", "probabilityCol", "predictionCol")]
+    history = metadata.get("emberflow", {}).get("history", {})
+    last = "  ".join(f"{name} {values[-1]:.4g}" for name, values in history.items() if values)
+    return [
+        f"{path}: {metadata['class']}, written by {versions}",
+        f"  reads  columns {', '.join(features)} (trained for {', '.join(labels)})",
+        f"  adds   columns {', '.join(name for name in added if name)}",
+        *([f"  last   {last}"] if last else []),
+    ]

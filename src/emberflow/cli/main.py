@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from emberflow.cli.job_commands import predict, show, train
+
 app = typer.Typer(
     name="emberflow",
     no_args_is_help=True,
@@ -24,11 +26,26 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_submit_file(wanted: bool) -> None:
+    if wanted:
+        typer.echo(Path(__file__).with_name("submit.py"))
+        raise typer.Exit
+
+
 @app.callback()
 def main(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop."),
+    ] = False,
+    submit_file: Annotated[
+        bool,
+        typer.Option(
+            "--submit-file",
+            callback=_show_submit_file,
+            is_eager=True,
+            help="Show the file of this command line for [bold]spark-submit FILE train ...[/bold], and stop.",
+        ),
     ] = False,
 ) -> None:
     """Hold the options that stand before any command."""
@@ -107,120 +124,8 @@ def local_cluster(
     raise typer.Exit(run_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory))
 
 
-@app.command()
-def train(
-    program: Annotated[
-        Path, typer.Argument(help="A Python file whose `build_model` returns a compiled model.")
-    ],
-    rows: Annotated[
-        str, typer.Argument(help="The rows: a path or URL of csv, json, parquet, orc or tfrecord.")
-    ],
-    output: Annotated[str, typer.Argument(help="Where the trained model goes; what is there is replaced.")],
-    features: Annotated[list[str], typer.Option(help="A column of features; several for several.")],
-    label: Annotated[list[str], typer.Option(help="The column of labels.")],
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the rows.")] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows in one step of one worker.")] = 32,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Nodes that train; every slot if left out.")
-    ] = None,
-    validation_split: Annotated[float, typer.Option(help="Share of the rows to validate on.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Orders of rows, the split, Dropout and the like.")] = 0,
-    checkpoint_dir: Annotated[
-        str | None, typer.Option(help="Shared storage, to resume after a loss.")
-    ] = None,
-    max_restarts: Annotated[int, typer.Option(min=0, help="Restarts after a lost worker.")] = 0,
-    source_format: Annotated[
-        str | None, typer.Option("--format", help="If the path does not tell it.")
-    ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="An option of Spark's reader, name=value.")] = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master; else that of the environment.")] = None,
-) -> None:
-    """Train a Keras model on files, on Spark.
-
-    The exit code is 2 for wrong input and 1 if the training failed.
-
-    For example:
-
-      emberflow train model.py rows.csv model --features length --features width --label kind --master "local[2]"
-
-      spark-submit --master yarn -m emberflow.cli.main train model.py hdfs:///rows.parquet hdfs:///model ...
-    """
-    from emberflow.cli.jobs import run_train
-
-    params = {
-        "featuresCols": features,
-        "labelCols": label,
-        "epochs": epochs,
-        "batchSize": batch_size,
-        "numWorkers": workers or "auto",
-        "validationSplit": validation_split,
-        "seed": seed,
-        "checkpointDir": checkpoint_dir,
-        "maxRestarts": max_restarts,
-    }
-    code = run_train(
-        program=program,
-        rows=rows,
-        output=output,
-        source_format=source_format,
-        options=option or [],
-        master=master,
-        params=params,
-    )
-    raise typer.Exit(code)
-
-
-@app.command()
-def predict(
-    rows: Annotated[str, typer.Argument(help="The rows to score.")],
-    model: Annotated[
-        str, typer.Argument(help="What `emberflow train` wrote, a SavedModel, or a .keras file.")
-    ],
-    output: Annotated[str, typer.Argument(help="Where the scored rows go; what is there is replaced.")],
-    inputs: Annotated[
-        list[str] | None, typer.Option(help="Columns for a model that does not know them.")
-    ] = None,
-    source_format: Annotated[
-        str | None, typer.Option("--format", help="If the path does not tell it.")
-    ] = None,
-    output_format: Annotated[str | None, typer.Option(help="Likewise of the output.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="An option of Spark's reader, name=value.")] = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master; else that of the environment.")] = None,
-) -> None:
-    """Score files with a model, on Spark: the rows, and beside them what the model says.
-
-    For example:
-
-      emberflow predict rows.csv model scored.parquet --master "local[2]"
-    """
-    from emberflow.cli.jobs import run_predict
-
-    code = run_predict(
-        rows=rows,
-        model=model,
-        output=output,
-        source_format=source_format,
-        options=option or [],
-        output_format=output_format,
-        columns=inputs or [],
-        master=master,
-    )
-    raise typer.Exit(code)
-
-
-@app.command()
-def show(
-    model: Annotated[str, typer.Argument(help="A SavedModel, a .keras file, or a saved KerasModel.")],
-) -> None:
-    """Say what a model takes, what it gives, and who wrote it.
-
-    For example:
-
-      emberflow show /models/mnist
-    """
-    from emberflow.cli.jobs import run_show
-
-    raise typer.Exit(run_show(model))
+for command in (train, predict, show):
+    app.command()(command)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from emberflow.tfrecord.wire import numbers
 
 _WINDOW_BITS: dict[Compression, int] = {"gzip": 31, "zlib": 15}
 _BLOCK = 1 << 20
+_FIRST_LOOK = 8 << 10
 
 
 class Inflated:
@@ -128,9 +129,13 @@ def first_record(raw: IO[bytes], at: int, rules: FrameRules) -> int:
     inside a record can mislead this, and the reader of the part before finds that out.
     """
     size = raw.seek(0, 2)
+    reach = _FIRST_LOOK
     while at + HEAD + TAIL <= size:
         raw.seek(at)
-        block = np.frombuffer(raw.read(_BLOCK) + bytes(8), np.uint8)
+        block = np.frombuffer(raw.read(reach) + bytes(8), np.uint8)
+        reach = min(
+            4 * reach, _BLOCK
+        )  # most records are short: a megabyte for each seam cost more than decoding
         places = np.arange(max(len(block) - 8 - HEAD + 1, 0))
         lengths = numbers(block, "<u8")[places]
         left = np.minimum(size - at - HEAD - TAIL - places, rules.max_record_bytes)

@@ -1,0 +1,52 @@
+"""How a command ends: an exit code that scripts can rely on, and a few words instead of a traceback."""
+
+import re
+from collections.abc import Callable
+
+from rich.console import Console
+
+from emberflow.errors import ConfigError, EmberflowError, ModelError, StorageError
+
+WRONG_INPUT = 2
+FAILED = 1
+
+_OURS = re.compile(r"emberflow\.errors\.\w+: (.*?)(?=\n\n|\n\s+at |\nJVM stacktrace|\Z)", re.DOTALL)
+
+
+def guarded(action: Callable[[Console], None]) -> int:
+    """Run it and return the exit code: 2 for wrong input, 1 where the work itself failed.
+
+    What is neither ours nor Spark's, such as an error in the user's own file, keeps its traceback (and ends in 1).
+    """
+    try:
+        action(Console(highlight=False, soft_wrap=True))  # paths stay whole
+    except (ConfigError, ModelError, StorageError) as error:
+        return _say(str(error), WRONG_INPUT)
+    except (EmberflowError, OSError) as error:
+        return _say(str(error), FAILED)
+    except Exception as error:
+        found = _spark_error(error)
+        if found is None:
+            raise
+        return _say(*found)
+    return 0
+
+
+def _say(text: str, code: int) -> int:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    return code
+
+
+def _spark_error(error: Exception) -> tuple[str, int] | None:
+    """Return the words and the code for an error of Spark's; None for any other."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    text = str(error)
+    ours = _OURS.search(text)  # raised in a task: Spark puts its own story around it
+    if ours:
+        return ours[1].strip(), FAILED
+    if isinstance(error, AnalysisException):
+        return text.partition("\n")[0], WRONG_INPUT
+    return text.partition("\n\tat ")[0].partition("JVM stacktrace:")[0].strip(), FAILED

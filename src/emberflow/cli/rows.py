@@ -1,0 +1,124 @@
+"""Rows for the commands: the Spark session, what it reads, and what it writes."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from emberflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+
+
+@contextmanager
+def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
+    """Give a session: the one of spark-submit or of the environment, or one on `master`; stop only our own."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # this process is the command's own
+    builder = SparkSession.builder.appName(app_name)
+    if (master or "").startswith("sc://"):
+        builder = builder.remote(str(master))
+    else:
+        _find_java()
+        builder = builder.master(master) if master else builder
+        builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _find_java() -> None:
+    """Name a Java for the JVM that PySpark starts; spark-submit has started one, and a remote Spark needs none."""
+    from emberflow._java import find_java_home
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
+        os.environ.setdefault("JAVA_HOME", str(find_java_home()))
+
+
+def read_rows(
+    spark: "SparkSession", path: str, source_format: str | None, options: Sequence[str]
+) -> "DataFrame":
+    """Read the input in any format Spark knows, or TFRecord; the format is told by the name if not given."""
+    chosen = source_format or format_of(path)
+    if chosen == "tfrecord":
+        from emberflow import tfrecord
+
+        tfrecord.register(spark)
+    defaults = {"header": "true", "inferSchema": "true"} if chosen == "csv" else {}
+    return spark.read.format(chosen).options(**(defaults | parse_pairs(options))).load(path)
+
+
+def write_rows(rows: "DataFrame", path: str, chosen: str) -> None:
+    """Write rows in a format, in place of what is there."""
+    if chosen == "tfrecord":
+        from emberflow import tfrecord
+
+        tfrecord.register(rows.sparkSession)
+    written = {"header": "true"} if chosen == "csv" else {}
+    plain(rows, chosen).write.format(chosen).mode("overwrite").options(**written).save(path)
+
+
+def plain(rows: "DataFrame", chosen: str) -> "DataFrame":
+    """Return rows that the format can hold: in json vectors are arrays, in csv both are text."""
+    from pyspark.sql import functions as F
+
+    def column_of(name: str, kind: str) -> Any:
+        column = F.col("`" + name.replace("`", "``") + "`")
+        if kind == "vector":
+            from pyspark.ml.functions import vector_to_array
+
+            column = vector_to_array(column)
+        if chosen == "csv" and kind.startswith(("vector", "array", "struct", "map")):
+            column = F.to_json(column)
+        return column.alias(name)
+
+    return rows.select(*[column_of(*each) for each in rows.dtypes]) if chosen in ("csv", "json") else rows
+
+
+def format_of(path: str) -> str:
+    """Tell the format from a path's ending.
+
+    >>> format_of("/data/rows.csv"), format_of("hdfs:///rows.parquet")
+    ('csv', 'parquet')
+    """
+    for ending, name in FORMATS.items():
+        if path.rstrip("/").removesuffix(".gz").endswith(ending):
+            return name
+    raise ConfigError(
+        f"The format must be told by the path's ending or by an option. Received: {path!r}.",
+        fix="Pass --format parquet (of the output: --output-format), or csv, json, orc, tfrecord.",
+    )
+
+
+def parse_pairs(options: Sequence[str]) -> dict[str, str]:
+    """Take ``name=value`` apart.
+
+    >>> parse_pairs(["header=true"])
+    {'header': 'true'}
+    """
+    pairs = [option.partition("=") for option in options]
+    wrong = [name for name, equals, _ in pairs if not equals]
+    if wrong:
+        raise ConfigError(
+            f"Options must have the form name=value. Received: {wrong}.", fix="Pass --option header=true."
+        )
+    return {name: value for name, _, value in pairs}
