@@ -1,6 +1,7 @@
 """One side of the benchmark `tfrecord`: a process that takes commands on stdin. It may run on another PySpark."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -9,9 +10,8 @@ def main():
     kind, folder, jar = sys.argv[1], Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""
     out = sys.stdout
     sys.stdout = sys.stderr
-    act = (
-        read_with_tensorflow(folder) if kind == "tfdata" else spark_side(folder, jar if kind == "jar" else "")
-    )
+    alone = {"tfdata": read_with_tensorflow, "tfrecords": read_without_spark}
+    act = alone[kind](folder) if kind in alone else spark_side(folder, jar if kind == "jar" else "")
     for line in sys.stdin:
         command = json.loads(line)
         if command is not None:
@@ -30,15 +30,17 @@ def spark_side(folder, jar):
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 
-    def act(action, side, table):
-        rows = spark.read.parquet(f"{folder}/{table}.parquet")
+    def act(action, side, table, copies):
+        rows = spark.read.parquet(*copied(folder, f"{table}.parquet", copies))
         actions = {
             ("write", "emberflow"): lambda: save(rows, "tfrecord", f"{folder}/{table}.tfrecord"),
             ("write", "jar"): lambda: save(rows, "tfrecord", f"{folder}/{table}.jar"),
             ("write", "parquet"): lambda: save(rows, "parquet", f"{folder}/{table}.copy"),
             ("write", "protobuf"): lambda: write_protobuf(rows, f"{folder}/{table}.protobuf"),
-            ("read", "emberflow"): lambda: drain(load(spark, rows, f"{folder}/{table}.tfrecord")),
-            ("read", "jar"): lambda: drain(load(spark, rows, f"{folder}/{table}.tfrecord")),
+            ("read", "emberflow"): lambda: drain(
+                load(spark, rows, copied(folder, f"{table}.tfrecord", copies))
+            ),
+            ("read", "jar"): lambda: drain(load(spark, rows, copied(folder, f"{table}.tfrecord", copies))),
             ("read", "parquet"): lambda: drain(rows),
             ("read", "protobuf"): lambda: drain(
                 read_protobuf(spark, rows.schema, f"{folder}/{table}.tfrecord")
@@ -47,6 +49,19 @@ def spark_side(folder, jar):
         actions[action, side]()
 
     return act
+
+
+def copied(folder, name, copies):
+    """Return folders with the same files: nobody reads a path twice that is given twice."""
+    folders = [Path(folder) / name]
+    for copy in range(1, copies):
+        other = Path(folder) / "copies" / str(copy) / name
+        folders.append(other)
+        if not other.exists():
+            other.mkdir(parents=True)
+            for file in folders[0].iterdir():
+                os.link(file, other / file.name)
+    return [str(each) for each in folders]
 
 
 def save(rows, kind, path):
@@ -150,8 +165,9 @@ def read_with_tensorflow(folder):
         "c": {"image": fixed([], tf.string), "label": fixed([], tf.int64)},
     }
 
-    def act(_action, _side, table):
-        files = sorted(str(file) for file in Path(f"{folder}/{table}.tfrecord").glob("part-*"))
+    def act(_action, _side, table, copies):
+        folders = copied(folder, f"{table}.tfrecord", copies)
+        files = [str(file) for each in folders for file in sorted(Path(each).glob("part-*"))]
         records = tf.data.TFRecordDataset(files).batch(50 if table == "c" else 1000)
         for _ in records.map(lambda group: tf.io.parse_example(group, specs[table])):
             pass
@@ -162,11 +178,12 @@ def read_with_tensorflow(folder):
 def read_without_spark(folder):
     from emberflow.tfrecord.feed import TFRecords
 
-    def act(_action, _side, table):
-        source = TFRecords(f"{folder}/{table}.tfrecord")
-        for fragment in source.fragments():
-            for _ in source.read(fragment, 0, None):
-                pass
+    def act(_action, _side, table, copies):
+        for path in copied(folder, f"{table}.tfrecord", copies):
+            source = TFRecords(path)
+            for fragment in source.fragments():
+                for _ in source.read(fragment, 0, None):
+                    pass
 
     return act
 

@@ -47,17 +47,13 @@ prepare_environment()
 # Each of these takes minutes on two cores, most on clusters of their own: `make test-full` runs them.
 FULL = (
     "spark/test_gpus.py",
-    "spark/test_predict.py",
     "spark/test_restarts.py",
     "spark/test_roles.py",
-    "spark/test_run_parallel.py",
     "spark/test_tensorboard.py",
-    "spark/test_tfrecord.py",
     "tensorflow/test_between_graph.py",
     "tensorflow/test_evaluator.py",
     "tensorflow/test_model_parallel.py",
     "tensorflow/test_parameter_server.py",
-    "tensorflow/test_predict.py",
 )
 
 

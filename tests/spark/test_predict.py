@@ -198,6 +198,7 @@ def load_look() -> Any:
 LOOKS = "loaded string, seen string, started double, ended double"
 
 
+@pytest.mark.full  # a cluster of its own
 def test_tasks_hold_their_gpus_alone_also_in_processes_that_are_used_again(
     spark_gpus: "SparkSession",
 ) -> None:
@@ -213,6 +214,7 @@ def test_tasks_hold_their_gpus_alone_also_in_processes_that_are_used_again(
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(times))
 
 
+@pytest.mark.full
 def test_tasks_without_gpus_see_none(spark_gpus: "SparkSession") -> None:
     rows = predict(spark_gpus.range(0, 8, 1, 8), load_look, inputs={"ids": "id"}, outputs=LOOKS).collect()
     assert {row["seen"] for row in rows} == {""}

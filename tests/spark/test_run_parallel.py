@@ -80,6 +80,7 @@ def test_on_connect(spark_connect: "SparkSession") -> None:
     ]
 
 
+@pytest.mark.full  # a cluster of its own
 def test_gpus_are_held_alone(spark_gpus: "SparkSession") -> None:
     def devices(ctx: Any) -> tuple[Any, Any]:
         return ctx.devices, os.environ["CUDA_VISIBLE_DEVICES"]

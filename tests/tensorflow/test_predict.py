@@ -234,6 +234,7 @@ def large_model(tmp_path: Path) -> tuple[str, Any]:
     return str(path), model
 
 
+@pytest.mark.full
 def test_a_model_above_128_mb_on_connect(
     spark_connect: "SparkSession", large_model: tuple[str, Any], tmp_path: Path
 ) -> None:
