@@ -52,8 +52,9 @@ def run(
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node.
         workers: How many nodes train, the chief included; "auto" takes every slot Spark offers.
-        data: A DataFrame, ``ef.Parquet(...)``, or a dict of these by name, for ``ctx.dataset``. Rows travel in the
-            tasks that train; files are read by the nodes themselves. The name of a single one is "train".
+        data: A DataFrame, ``ef.Parquet(...)``, ``ef.TFRecords(...)``, or a dict of these by name, for
+            ``ctx.dataset``. Rows travel in the tasks that train; files are read by the nodes themselves. The name
+            of a single one is "train".
         ps: Parameter servers beside the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
             environment.
         evaluator: Start one more node that evaluates while the others train.

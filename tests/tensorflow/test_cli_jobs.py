@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from emberflow.cli.main import app
+from emberflow.errors import ClusterError
+from emberflow.ml import KerasModel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,6 +186,15 @@ def test_a_failed_run_is_one(folder: Path, spark_cluster: "SparkSession", tmp_pa
     assert said.startswith("Column 'width' must hold")
     assert "Fix:" in said
     assert "Traceback" not in said
+
+
+def test_a_saved_model_asks_spark_for_the_gpus_of_its_tasks(
+    folder: Path, spark_cluster: "SparkSession"
+) -> None:
+    model = KerasModel.load(str(folder / "model"))
+    assert model.getGpusPerTask() == 0
+    with pytest.raises(ClusterError, match="manages no GPUs"):
+        model.setGpusPerTask(1).transform(spark_cluster.read.parquet(str(folder / "rows.parquet")))
 
 
 @pytest.mark.parametrize("command", ["train", "predict", "show", "convert"])

@@ -1,7 +1,7 @@
 """Files between TensorFlow and us, both ways: TensorFlow is the judge of the format."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +13,9 @@ from emberflow.tfrecord.files import suffix_of, writing
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import find_files, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TABLE = pa.table(
     {
@@ -146,3 +149,35 @@ def test_we_read_tensorflows_sequence_examples(tmp_path: Path) -> None:
         {"id": number, "s": [list(range(step)) for step in range(number % 4)]} for number in range(20)
     ]
     assert read(path, recordType="SequenceExample") == expected
+
+
+def seen_ids(ctx: Any) -> dict[str, list[int]]:
+    """Return the ids that a node was given, file by file of the run's data."""
+    return {
+        name: [
+            int(one)
+            for x, y in ctx.dataset(name, features="pixels", label="id", batch_size=7)
+            for one in y.numpy().tolist()
+            if x.shape[1:] == (3,)
+        ]
+        for name in ("train", "validation")
+    }
+
+
+def test_nodes_read_their_own_files(spark_cluster: "SparkSession", tmp_path: Path) -> None:
+    import emberflow as ef
+
+    for folder, compression, files in (("train", "none", 3), ("validation", "gzip", 2)):
+        for file in range(files):
+            (tmp_path / folder / str(file)).mkdir(parents=True)
+            table = pa.table({"id": range(50), "pixels": [[0.5] * 3] * 50})
+            write(table, tmp_path / folder / str(file), compression)
+    features = {"pixels": "float[3]", "id": "int64"}
+    data = {
+        name: ef.TFRecords(str(tmp_path / name / "*"), features=features) for name in ("train", "validation")
+    }
+    result = ef.run(seen_ids, workers=2, data=data, spark=spark_cluster)
+    for name, files in (("train", 3), ("validation", 2)):
+        assert sorted(one for report in result.reports for one in report.value[name]) == sorted(
+            list(range(50)) * files
+        )

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.ml import Model
+from pyspark.ml.param import TypeConverters
 from pyspark.ml.util import MLWritable
 
 from emberflow.errors import ConfigError
 from emberflow.ml.answers import Answer
 from emberflow.ml.inputs import tensors_of
-from emberflow.ml.params import COLUMN_DEFAULTS, ColumnParams, with_accessors
+from emberflow.ml.params import COLUMN_DEFAULTS, ColumnParams, declare, with_accessors
 from emberflow.ml.saving import ModelWriter, StageReader, load_model
 from emberflow.ml.training import Trained, model_of
 from emberflow.predict import predict
@@ -31,9 +32,11 @@ class KerasModel(Model, ColumnParams, MLWritable):
     losses, else the value), `rawPredictionCol`, the model's output, and `probabilityCol` where that is one.
     """
 
+    gpusPerTask = declare("gpusPerTask", "GPUs of each task that scores, its own", TypeConverters.toInt)
+
     def __init__(self, *, trained: Trained, result: "Result | None" = None) -> None:
         super().__init__()
-        self._setDefault(**COLUMN_DEFAULTS)
+        self._setDefault(**COLUMN_DEFAULTS, gpusPerTask=0)
         self._set(batchSize=1024)
         self.trained = trained
         self.result = result

@@ -70,35 +70,38 @@ def to_keras_config(value: Any) -> Any:
     return keras.saving.serialize_keras_object(value)
 
 
-def _param(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
+def declare(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
+    """Return a Param for the body of a class."""
     return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
 
 
 class ColumnParams(Params):
     """Columns that both stages know."""
 
-    featuresCol = _param("featuresCol", "the column of features", TypeConverters.toString)
-    featuresCols = _param(
+    featuresCol = declare("featuresCol", "the column of features", TypeConverters.toString)
+    featuresCols = declare(
         "featuresCols",
         "several columns of features: one for each input of the model, or put side by side for its only input",
         TypeConverters.toListString,
     )
-    labelCol = _param("labelCol", "the column of labels", TypeConverters.toString)
-    labelCols = _param(
+    labelCol = declare("labelCol", "the column of labels", TypeConverters.toString)
+    labelCols = declare(
         "labelCols",
         "several columns of labels, one for each output of the model",
         TypeConverters.toListString,
     )
-    predictionCol = _param(
+    predictionCol = declare(
         "predictionCol", "the column of predictions, a double: class index or value", TypeConverters.toString
     )
-    rawPredictionCol = _param("rawPredictionCol", "the column of the model's output", TypeConverters.toString)
-    probabilityCol = _param(
+    rawPredictionCol = declare(
+        "rawPredictionCol", "the column of the model's output", TypeConverters.toString
+    )
+    probabilityCol = declare(
         "probabilityCol",
         "the column of class probabilities, where the output is one",
         TypeConverters.toString,
     )
-    batchSize = _param("batchSize", "rows in one step of one worker", TypeConverters.toInt)
+    batchSize = declare("batchSize", "rows in one step of one worker", TypeConverters.toInt)
 
     def feature_columns(self) -> list[str]:
         """Return all columns of features."""
@@ -124,30 +127,30 @@ COLUMN_DEFAULTS = {
 class TrainingParams(ColumnParams):
     """What only the estimator takes."""
 
-    weightCol = _param("weightCol", "the column of sample weights", TypeConverters.toString)
-    validationIndicatorCol = _param(
+    weightCol = declare("weightCol", "the column of sample weights", TypeConverters.toString)
+    validationIndicatorCol = declare(
         "validationIndicatorCol", "a boolean column: true for rows to validate on", TypeConverters.toString
     )
-    validationSplit = _param(
+    validationSplit = declare(
         "validationSplit", "share of the rows to validate on, chosen by `seed`", to_share
     )
-    epochs = _param("epochs", "passes over the rows", TypeConverters.toInt)
-    numWorkers = _param("numWorkers", 'nodes that train together, or "auto" for every slot', to_workers)
-    gpusPerWorker = _param("gpusPerWorker", "GPUs of each worker, its own", TypeConverters.toInt)
-    shuffle = _param("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
-    seed = _param(
+    epochs = declare("epochs", "passes over the rows", TypeConverters.toInt)
+    numWorkers = declare("numWorkers", 'nodes that train together, or "auto" for every slot', to_workers)
+    gpusPerWorker = declare("gpusPerWorker", "GPUs of each worker, its own", TypeConverters.toInt)
+    shuffle = declare("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
+    seed = declare(
         "seed", "orders of rows, the split, Dropout and the like come from it", TypeConverters.toInt
     )
-    loss = _param("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
-    optimizer = _param("optimizer", "an optimizer instead of the model's own", to_keras_config)
-    metrics = _param("metrics", "metrics instead of the model's own", to_keras_config)
-    checkpointDir = _param("checkpointDir", "shared storage for checkpoints, kept", TypeConverters.toString)
-    checkpointSteps = _param(
+    loss = declare("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
+    optimizer = declare("optimizer", "an optimizer instead of the model's own", to_keras_config)
+    metrics = declare("metrics", "metrics instead of the model's own", to_keras_config)
+    checkpointDir = declare("checkpointDir", "shared storage for checkpoints, kept", TypeConverters.toString)
+    checkpointSteps = declare(
         "checkpointSteps", "steps between checkpoints, beside one after each epoch", TypeConverters.toInt
     )
-    maxRestarts = _param("maxRestarts", "restarts after a lost worker", TypeConverters.toInt)
-    startTimeout = _param("startTimeout", "seconds until all nodes must be up", TypeConverters.toFloat)
-    verbose = _param("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
+    maxRestarts = declare("maxRestarts", "restarts after a lost worker", TypeConverters.toInt)
+    startTimeout = declare("startTimeout", "seconds until all nodes must be up", TypeConverters.toFloat)
+    verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
 
 
 TRAINING_DEFAULTS: dict[str, Any] = {
