@@ -97,6 +97,12 @@ def spark_cluster(sessions: Sessions) -> "SparkSession":
 
 
 @pytest.fixture
+def spark_three(sessions: Sessions) -> "SparkSession":
+    """``local-cluster[3,1,1024]``: three executor JVMs with one slot each."""
+    return sessions.get("three")
+
+
+@pytest.fixture
 def spark_standalone(sessions: Sessions) -> "SparkSession":
     """A Master and two Workers of one slot each, all processes of their own."""
     return sessions.get("standalone")
@@ -143,12 +149,17 @@ class Mnist(NamedTuple):
 @pytest.fixture(scope="session")
 def mnist() -> Mnist:
     """The four files of MNIST, from EMBERFLOW_MNIST or beside the repository."""
-    folder = Path(os.environ.get("EMBERFLOW_MNIST", ROOT.parent / "shared" / "data" / "mnist"))
+    folder = mnist_folder()
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     files = [next(iter(folder.glob(f"{name}-ubyte*")), None) for name in names]
     if None in files:
         pytest.skip(f"no MNIST in {folder}; set EMBERFLOW_MNIST to the folder of its four idx files")
     return Mnist(*(read_idx(file) for file in files if file is not None))
+
+
+def mnist_folder() -> Path:
+    """Return where MNIST's files are, if they are here at all."""
+    return Path(os.environ.get("EMBERFLOW_MNIST", ROOT.parent / "shared" / "data" / "mnist"))
 
 
 def read_idx(path: Path) -> Any:

@@ -145,6 +145,7 @@ def connect_server() -> "Iterator[str]":
 KINDS: "dict[str, Callable[[], Any]]" = {
     "local": lambda: classic(f"local[{SLOTS}]"),
     "cluster": lambda: classic(f"local-cluster[{SLOTS},1,1024]"),
+    "three": lambda: classic("local-cluster[3,1,1024]", {"spark.cores.max": "3"}),
     "standalone": standalone,
     "connect": connect,
     "gpus": gpus,

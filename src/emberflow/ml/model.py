@@ -1,6 +1,5 @@
 """KerasModel: scoring, history, and the Keras model itself."""
 
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +39,7 @@ class KerasModel(Model, ColumnParams, MLWritable):
         self._set(batchSize=1024)
         self.trained = trained
         self.result = result
+        self._loaded: Any = None
 
     @property
     def history(self) -> dict[str, list[float]]:
@@ -47,14 +47,17 @@ class KerasModel(Model, ColumnParams, MLWritable):
         return self.trained.history
 
     def keras(self) -> Any:
-        """Return the Keras model, on the driver."""
-        return self._keras
+        """Return the Keras model, on the driver; it is loaded when it is first asked for."""
+        # No cached_property: Spark's Params look at every attribute, and would load TensorFlow after each fit.
+        if self._loaded is None:
+            self._loaded = model_of(self.trained.keras_file)
+        return self._loaded
 
     @property
     def summary(self) -> str:
         """The layers and sizes of the model, as Keras shows them."""
         lines: list[str] = []
-        self._keras.summary(print_fn=lambda line, **_: lines.append(str(line)))
+        self.keras().summary(print_fn=lambda line, **_: lines.append(str(line)))
         return "\n".join(lines)
 
     def plot(self, path: str) -> str:
@@ -97,13 +100,9 @@ class KerasModel(Model, ColumnParams, MLWritable):
         """Load a model that was saved by ``write().save(path)``."""
         return load_model(cls, path)
 
-    @cached_property
-    def _keras(self) -> Any:
-        return model_of(self.trained.keras_file)
-
     def _transform(self, dataset: "DataFrame") -> "DataFrame":
         features = self.feature_columns()
-        names = [tensor.name for tensor in tensors_of(self._keras)[0]]
+        names = [tensor.name for tensor in tensors_of(self.keras())[0]]
         inputs: Any = features[0]
         if len(features) > 1:
             inputs = {names[0]: features} if len(names) == 1 else _paired(names, features)
@@ -113,7 +112,7 @@ class KerasModel(Model, ColumnParams, MLWritable):
         kinds = dict(dataset.dtypes)
         scored = predict(
             dataset,
-            self._keras,
+            self.keras(),
             inputs=inputs,
             outputs=outputs,
             batch_size=self.getOrDefault("batchSize"),

@@ -1,5 +1,6 @@
 """What the chief tells the driver while a model trains."""
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ REPORT_EVERY = 0.5
 class ReportProgress(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports numbers twice a second, for the driver's bar, and prints a line after each epoch.
 
-    The speed is that of training: the first call, which traces, and validation do not count.
+    The speed is that of training: the first call, which traces, and validation do not count. It never stops the
+    training, so Keras may call it from other threads while the next steps run.
     """
+
+    async_safe = True  # Keras' own attribute: else it waits for the numbers of each step before the next
 
     def __init__(self, ctx: "Context", epochs: int, steps: int) -> None:
         super().__init__()
@@ -25,6 +29,7 @@ class ReportProgress(keras.callbacks.Callback):  # type: ignore[misc]
         self._rows_a_step = ctx.rows("train") * ctx.workers / self._steps_an_epoch
         self._said = self._last = self._seconds = 0.0
         self._epoch = self._batch = self._steps = 0
+        self._lock = threading.Lock()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Remember which epoch it is."""
@@ -33,14 +38,17 @@ class ReportProgress(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Report if the last report is long enough ago."""
-        now = time.monotonic()
-        if self._said:
-            self._seconds += now - self._last
-            self._steps += batch - self._batch
-        self._last, self._batch = now, batch
-        if now - self._said >= REPORT_EVERY:
-            self._said = now
-            self._report(self._epoch * self._steps_an_epoch + batch + 1, logs)
+        with self._lock:
+            if batch <= self._batch:  # a later call was quicker
+                return
+            now = time.monotonic()
+            if self._said:
+                self._seconds += now - self._last
+                self._steps += batch - self._batch
+            self._last, self._batch = now, batch
+            if now - self._said >= REPORT_EVERY:
+                self._said = now
+                self._report(self._epoch * self._steps_an_epoch + batch + 1, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Report, and say what the epoch brought."""

@@ -174,7 +174,7 @@ def _as_list(callbacks: Any) -> list[Any]:
 
 def _works_on_batches(callback: Any) -> bool:
     """Whether a callback may stop training in the middle of an epoch."""
-    if type(callback) in CHIEF_ONLY:
+    if type(callback) in CHIEF_ONLY or getattr(callback, "async_safe", False):  # Keras calls these whenever
         return False
     return any(
         name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
