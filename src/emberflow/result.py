@@ -34,7 +34,10 @@ class Report:
         seconds: How long your function ran there.
         log_tail: The last lines that it printed.
         value: What your function returned there, if that was small and could be sent.
-        feed: Rows and bytes that were fed to it, and who waited for whom, where it had data.
+        feed: Where it had data: ``rows``, ``bytes``, ``seconds`` and ``rows_per_second`` on their way to this
+            node, and which side was waited for (``waiting_for``: the ``source`` is Spark or the files, the
+            ``sink`` the local disk, or the trainer with ``cache=False``); under ``datasets``, by name, the
+            same of what your function read, where the ``sink`` is the trainer.
         gpus: Name, memory, and highest use of its own GPUs, where the NVIDIA library is installed.
     """
 

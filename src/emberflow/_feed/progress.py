@@ -35,8 +35,9 @@ class Progress:
         return "sink" if self.sink_seconds > self.seconds / 2 else "neither"
 
     def as_dict(self) -> dict[str, float | int | str]:
-        """Return the counters and the waiting side, for a report."""
-        return {**asdict(self), "waiting_for": self.waiting_for}
+        """Return the counters, the speed and the waiting side, for a report."""
+        speed = self.rows / self.seconds if self.seconds else 0.0
+        return {**asdict(self), "rows_per_second": speed, "waiting_for": self.waiting_for}
 
     @contextmanager
     def timing(self, side: Literal["source", "sink"]) -> Iterator[None]:

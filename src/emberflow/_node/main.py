@@ -67,7 +67,8 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
         started = time.monotonic()
         value = _call(fn, context)
         held.close()
-        return _returned(order, value, time.monotonic() - started)
+        fed = {} if rows is None else {"datasets": rows.progress()}
+        return _returned(order, value, time.monotonic() - started) | fed
     except ServedError:
         return _returned(order, None, time.monotonic() - started)
     except SystemExit as leave:

@@ -84,10 +84,15 @@ class Life:
             devices=self._order.devices,
             gpus=tuple(self._monitor.seen()) if self._monitor else (),
             log_tail=watch.tail() if watch else "",
-            feed=self._pouring.progress.as_dict() if self._pouring else {},
+            feed=self._fed(),
             metrics=tuple(watch.metrics) if watch else (),
             **known,  # type: ignore[arg-type]
         )
+
+    def _fed(self) -> dict[str, Any]:
+        if self._pouring is None:
+            return {}
+        return {**self._pouring.progress.as_dict(), "datasets": self._ending.get("datasets", {})}
 
     def refusal(self, error: EmberflowError, watch: Watch | None = None) -> Outcome:
         """Return the outcome of a node that cannot run, with the error's own words and kind."""
