@@ -1,14 +1,14 @@
 """How many rows does a CPU-second read from TFRecord files, or write to them?
 
 Three tables: (a) 784 floats and a label, (b) 40 narrow columns, (c) images of 100 KB and a label. Written from
-Parquet through Spark, read through Spark into nothing (``noop``). Sides: Emberflow's data source; protobuf row by row
-in Python (``tf.train.Example`` in ``mapInArrow``, as one writes it by hand); Spark's own Parquet, for scale; and for
-reading, on the same files in one process without Spark, ``tf.data`` with ``parse_example`` and ``ef.TFRecords`` (what
-the nodes of ``ef.run`` do). What is read is five copies of what was written (protobuf reads one: it is slow), since
-each query that reads through a Python source has a fixed cost, which is measured on a table of one row. Where the
-variable ``EMBERFLOW_SPARK_TFRECORD_JAR`` names LinkedIn's jar (for Scala 2.12), also that, on PySpark 3.5 in an
-environment of its own. CPU seconds are those of the whole process tree, JVM included; all sides are warm and
-measured in turn.
+Parquet through Spark, read through Spark into nothing (``noop``). Sides: Emberflow's data source; protobuf row by
+row in Python (``tf.train.Example`` in ``mapInArrow``, as one writes it by hand); Spark's own Parquet, for scale;
+and for reading, on the same files in one process without Spark, ``tf.data`` with ``parse_example`` and
+``ef.TFRecords`` (what the nodes of ``ef.run`` do). Of table (a) also with its floats packed into a binary column.
+What is read is five copies of what was written (protobuf reads one: it is slow), since each query that reads
+through a Python source has a fixed cost, which is measured on a table of one row. Where the variable
+``EMBERFLOW_SPARK_TFRECORD_JAR`` names LinkedIn's jar (for Scala 2.12), also that, on PySpark 3.5 in an environment
+of its own. CPU seconds are those of the whole process tree, JVM included; all sides are warm and measured in turn.
 ``python -m benchmarks.tfrecord [REPEATS]``
 """
 
@@ -175,6 +175,7 @@ def measure(drivers: dict[str, Driver], action: str, table: str, repeats: int) -
     """Let all sides do one thing in turn; return rows per CPU-second of each."""
     names = ["emberflow", "protobuf", "parquet"]
     names += ["tfdata", "tfrecords"] if action == "read" else []
+    names += ["packed"] if (action, table) == ("read", "a") else []
     names += ["jar"] if "jar" in drivers else []
     sides = {side: partial(drivers.get(side, drivers["spark"]).rate, action, side, table) for side in names}
     for side in sides.values():

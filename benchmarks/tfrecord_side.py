@@ -40,6 +40,9 @@ def spark_side(folder, jar):
             ("read", "emberflow"): lambda: drain(
                 load(spark, rows, copied(folder, f"{table}.tfrecord", copies))
             ),
+            ("read", "packed"): lambda: drain(
+                load_packed(spark, copied(folder, f"{table}.tfrecord", copies))
+            ),
             ("read", "jar"): lambda: drain(load(spark, rows, copied(folder, f"{table}.tfrecord", copies))),
             ("read", "parquet"): lambda: drain(rows),
             ("read", "protobuf"): lambda: drain(
@@ -74,6 +77,12 @@ def drain(rows):
 
 def load(spark, rows, path):
     return spark.read.format("tfrecord").schema(without_nulls(rows.schema)).load(path)
+
+
+def load_packed(spark, paths):
+    return (
+        spark.read.format("tfrecord").schema("image binary, label long").option("packed", "image").load(paths)
+    )
 
 
 def without_nulls(schema):

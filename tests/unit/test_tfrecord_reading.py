@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -67,6 +68,31 @@ def xs(rows: list[dict[str, Any]]) -> list[int]:
 def test_an_option_that_cannot_be_meant_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"Received: {name}='{value}'"):
         parse_options({name: value})
+
+
+def test_numbers_are_read_packed_where_that_is_asked_for(tmp_path: Path) -> None:
+    floats = [[0.5, 1.5], [], None, [2.5] * 300]
+    ints = [[1, -1], [1 << 60], [], None]
+    table = pa.table(
+        {
+            "f": pa.array(floats, pa.list_(pa.float32())),
+            "i": pa.array(ints, pa.list_(pa.int64())),
+            "b": pa.array([b"\xff", b"", None, b"x"], pa.binary()),
+        }
+    )
+    # The last record has its floats one by one, which only the plain parser reads.
+    loose = bytes.fromhex("0a13 0a11 0a0166 120c 120a 0d0000003f 0d0000803f")
+    (tmp_path / "x.tfrecord").write_bytes(file_of(table) + frame_one(loose))
+    rows = rows_of(tmp_path, packed="f,i,b")
+    packed = [None if row["f"] is None else np.frombuffer(row["f"], "<f4").tolist() for row in rows]
+    assert packed == [*floats, [0.5, 1.0]]
+    assert [None if row["i"] is None else np.frombuffer(row["i"], "<i8").tolist() for row in rows] == [
+        *ints,
+        None,
+    ]
+    assert [row["b"] for row in rows] == [b"\xff", b"", None, b"x", None]
+    with pytest.raises(ConfigError, match="'packed' for f list<"):
+        rows_of(tmp_path, table.schema, packed="f")
 
 
 def test_options_are_read_as_both_connectors_write_them() -> None:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from emberflow.tfrecord.columns import Column
+from emberflow.tfrecord.columns import PACKED, Column
 from emberflow.tfrecord.lists import Leaves
 from emberflow.tfrecord.wire import Array
 
@@ -22,6 +23,9 @@ _FAST = {
 }
 """The kinds that each type takes here; the plain parser takes (or refuses) the others."""
 
+_MOST = (1 << 31) - 1
+"""Bytes in a binary column of one batch."""
+
 
 class Odd(Exception):  # noqa: N818 - not an error: the caller reads these records in another way
     """Some records have to be read by the plain parser."""
@@ -36,18 +40,34 @@ def column_array(column: Column, leaves: Leaves, wrong: Array) -> tuple[Any, Arr
     wrong = wrong | leaves.odd
     missing = leaves.counts < 0
     counts = np.maximum(leaves.counts, 0)
-    if not column.depth:
+    is_packed = column.packed and leaves.kind in PACKED
+    if is_packed:
+        wrong = wrong | (missing & (not column.nullable))
+    elif not column.depth:
         wrong = wrong | (counts > 1)
-    if not column.nullable:
+    if not column.nullable and not is_packed:
         wrong = wrong | (missing if column.depth else counts == 0)
     if wrong.any():
         raise Odd(wrong)
+    if is_packed:
+        return _packed(column, leaves, counts, missing), wrong
     values, counts = _leaf_array(column, leaves, counts)
     if not column.depth:
         return _with_gaps(values, counts == 1), wrong
     if column.is_vector:
         return _vectors(column, values, counts, missing), wrong
     return _lists(values, counts, column.type, missing), wrong
+
+
+def _packed(column: Column, leaves: Leaves, counts: Array, missing: Array) -> Any:
+    """Return the numbers of each list as one binary value."""
+    data = np.ascontiguousarray(leaves.data, PACKED[str(leaves.kind)])
+    offsets = np.concatenate([[0], np.cumsum(counts)]) * data.itemsize
+    if offsets[-1] > _MOST:
+        raise Odd(np.ones(len(counts), bool))
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    array = pa.Array.from_buffers(pa.binary(), len(counts), buffers).cast(column.type)
+    return pc.if_else(pa.array(missing), pa.scalar(None, column.type), array) if missing.any() else array
 
 
 def nested_array(column: Column, leaves: Leaves, steps: Array) -> Any:

@@ -1,7 +1,7 @@
 """What a column is to the codec: a name, an Arrow type, and how its values stand in a feature."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ RecordType = Literal["Example", "SequenceExample", "ByteArray"]
 Doubles = Literal["float", "bytes"]
 
 CORRUPT = "_corrupt_record"
+PACKED = {"float": "<f4", "int": "<i8"}
+"""How numbers stand in a packed column, by the kind of the feature."""
 
 _TESTS: tuple[tuple[Leaf, Callable[[Any], bool]], ...] = (
     ("bool", pa.types.is_boolean),
@@ -39,6 +41,7 @@ class Column:
         leaf_type: The Arrow type of one value.
         nullable: Whether a missing feature is allowed.
         is_vector: Whether this is Spark ML's vector, a struct that is written as one list of floats.
+        packed: Whether the numbers of a list are read as one binary value.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Column:
     leaf_type: Any
     nullable: bool = True
     is_vector: bool = False
+    packed: bool = False
 
 
 def column_of(field: Any) -> Column:
@@ -90,6 +94,23 @@ def columns_of(schema: Any, record_type: RecordType) -> list[Column]:
             fix='Use .option("recordType", "SequenceExample"), or flatten() the columns.',
         )
     return columns
+
+
+def pack(columns: list[Column], names: Sequence[str]) -> list[Column]:
+    """Return the columns, those of the names as packed ones."""
+    wrong = [
+        f"{column.name} {column.type}" for column in columns if column.name in names and not _may_pack(column)
+    ]
+    if wrong:
+        raise ConfigError(
+            f"Packed numbers are read into binary columns. Received: option 'packed' for {', '.join(wrong)}.",
+            fix="Make the columns `binary` in the schema, or leave them out of the option.",
+        )
+    return [replace(column, packed=True) if column.name in names else column for column in columns]
+
+
+def _may_pack(column: Column) -> bool:
+    return column.leaf == "binary" and not column.depth
 
 
 def _check_byte_array(columns: list[Column]) -> list[Column]:

@@ -46,6 +46,7 @@ class Options:
     verify: bool = True
     max_record_bytes: int = MAX_RECORD_BYTES
     columns: tuple[str, ...] = ()
+    packed: tuple[str, ...] = ()
     infer_records: int = 1000
     sampling_ratio: float | None = None
     glob_filter: str = ""
@@ -89,6 +90,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
         verify=given.flag("verifyCrc", True),
         max_record_bytes=given.number("maxRecordBytes", MAX_RECORD_BYTES, least=1),
         columns=given.names("columns"),
+        packed=given.names("packed"),
         infer_records=given.number("inferRecords", 1000, least=1),
         sampling_ratio=given.ratio("samplingRatio"),
         glob_filter=given.text("pathGlobFilter", ""),

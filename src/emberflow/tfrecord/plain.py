@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from emberflow.errors import DataError
-from emberflow.tfrecord.columns import Column, RecordType
+from emberflow.tfrecord.columns import PACKED, Column, RecordType
 from emberflow.tfrecord.values import Kind
 
 Feature = tuple[Kind | None, list[Any]]
@@ -64,13 +64,17 @@ def value_of(feature: Feature | list[Feature] | None, column: Column) -> Any:
     kind, values = feature if feature is not None else (None, [])
     if kind is None:
         return _none(column)
+    if column.packed and kind in PACKED:
+        return np.array(values, PACKED[kind]).tobytes()
     found = _leaves(kind, values, column)
     if column.depth == 2:
         return [found]  # a feature of the context, where other records have a list of features
     if column.is_vector:
         return {"type": 1, "size": None, "indices": None, "values": found}
-    if column.depth == 1:
-        return found
+    return found if column.depth == 1 else _only(found, column)
+
+
+def _only(found: list[Any], column: Column) -> Any:
     if not found:
         return _none(column)
     if len(found) > 1:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow.errors import ConfigError, DataError
-from emberflow.tfrecord.columns import Column, columns_of
+from emberflow.tfrecord.columns import Column, columns_of, pack
 from emberflow.tfrecord.decode import Decoded, decode
 from emberflow.tfrecord.files import compression_of, read_file
 from emberflow.tfrecord.frames import Chunk
@@ -43,7 +43,7 @@ def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> Plan:
         options.corrupt_column if options.is_permissive and options.corrupt_column in schema.names else None
     )
     stored = [field for field in schema if field.name not in keys and field.name != corrupt]
-    columns = columns_of(pa.schema(stored), options.record_type)
+    columns = pack(columns_of(pa.schema(stored), options.record_type), options.packed)
     if corrupt is not None and not pa.types.is_binary(schema.field(corrupt).type):
         raise ConfigError(
             f"The column of broken records is binary. Received: {corrupt!r} as {schema.field(corrupt).type}.",
@@ -164,7 +164,8 @@ def infer_schema(files: Sequence[InputFile], options: Options) -> Any:
             f"No schema could be inferred. Received: {len(files)} files without a record that has a feature.",
             fix="Give the schema: spark.read.schema(...).",
         )
-    return schema
+    fields = [field.with_type(pa.binary()) if field.name in options.packed else field for field in schema]
+    return pa.schema(fields)
 
 
 def _sample(files: Sequence[InputFile], options: Options) -> Iterator[bytes]:
