@@ -37,7 +37,8 @@ def build_model():
 
 def run(*command: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a command as a shell would; its exit code is part of what it promises."""
-    env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    own = ("PYSPARK_PYTHON", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # of this process
+    env = {name: value for name, value in os.environ.items() if name not in own}
     env |= {"SPARK_SUBMIT_OPTS": "-Dspark.ui.enabled=false", "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=200)
     assert done.returncode == code, done.stdout + done.stderr
@@ -129,6 +130,23 @@ def test_train_on_other_formats_and_inside_spark_submit(folder: Path, kind: str)
     else:
         run(*EMBERFLOW, "train", *paths, *COLUMNS, "--workers", "1", *MASTER)
     assert (out / "saved_model" / "saved_model.pb").exists()
+
+
+@pytest.mark.full
+def test_train_and_predict_on_connect(folder: Path, spark_connect: "SparkSession") -> None:
+    master = ["--master", f"sc://{spark_connect.client._builder.endpoint}"]  # type: ignore[attr-defined]
+    model, out = str(folder / "model-connect"), folder / "from-connect.json"
+    run(
+        *EMBERFLOW,
+        "train",
+        str(folder / "program.py"),
+        str(folder / "rows.parquet"),
+        model,
+        *COLUMNS,
+        *master,
+    )
+    run(*EMBERFLOW, "predict", str(folder / "rows.parquet"), model, str(out), *master)
+    assert [row["id"] for row in read_back(out, "json")] == list(range(64))
 
 
 def test_show_says_columns_signature_and_versions(folder: Path) -> None:
