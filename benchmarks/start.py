@@ -44,12 +44,18 @@ def python_of(side: str) -> str:
 
 def _install(folder: Path, python: Path, side: str) -> None:
     same = [f"{name}=={version(name)}" for name in ("pyspark", "tensorflow")]
-    wanted = [REQUIREMENTS[side], *same, "setuptools<81"]  # newer ones have no pkg_resources
     if shutil.which("uv"):
         subprocess.run(["uv", "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-        subprocess.run(["uv", "pip", "install", "-q", "--python", str(python), *wanted], check=True)
     else:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    add(python, REQUIREMENTS[side], *same, "setuptools<81")  # newer ones have no pkg_resources
+
+
+def add(python: Path, *wanted: str) -> None:
+    """Install packages beside this Python; they stay if they are there."""
+    if shutil.which("uv"):
+        subprocess.run(["uv", "pip", "install", "-q", "--python", str(python), *wanted], check=True)
+    else:
         subprocess.run([str(python), "-m", "pip", "install", "-q", *wanted], check=True)
 
 
