@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
     from emberflow.ml import KerasEstimator, KerasModel
+    from emberflow.strategies.embedding import ShardedEmbedding
     from emberflow.tfrecord.feed import TFRecords
 
 # Imported when they are first used: what they need takes longer to import than all the rest.
@@ -39,6 +40,7 @@ _LATER = {
     "KerasEstimator": "emberflow.ml",
     "KerasModel": "emberflow.ml",
     "Parquet": "emberflow._feed.parquet",
+    "ShardedEmbedding": "emberflow.strategies.embedding",
     "TFRecords": "emberflow.tfrecord.feed",
 }
 
@@ -60,6 +62,7 @@ __all__ = [
     "Report",
     "Result",
     "RunCancelledError",
+    "ShardedEmbedding",
     "ShippingError",
     "StartTimeoutError",
     "StorageError",

@@ -8,6 +8,7 @@ from emberflow.errors import ConfigError
 Count = int | Literal["auto"]
 GpuSource = Literal["spark", "nvml"]
 TransportChoice = Literal["auto", "ring", "collectives"]
+Strategy = Literal["data_parallel", "parameter_server", "periodic"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,8 @@ class RunConfig:
         gpu_source: "spark" for GPUs that Spark schedules; "nvml" picks free ones where Spark manages none.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
             TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
+        strategy: What the nodes do together: "data_parallel", all needed by all; "parameter_server" or "periodic",
+            asynchronous, where a lost worker does not end the run.
         tensorboard: Folder of event files to show with TensorBoard while the run goes on.
         tensorboard_host: The interface TensorBoard listens on.
         checkpoint_dir: Storage that all nodes share, for checkpoints; kept afterwards.
@@ -43,6 +46,7 @@ class RunConfig:
     gpus: int = 0
     gpu_source: GpuSource = "spark"
     transport: TransportChoice = "auto"
+    strategy: Strategy = "data_parallel"
     tensorboard: str | None = None
     tensorboard_host: str = "127.0.0.1"
     checkpoint_dir: str | None = None
@@ -78,12 +82,43 @@ class RunConfig:
                 f'`transport` must be "auto", "ring" or "collectives". Received: transport={self.transport!r}.',
                 fix="Leave it out.",
             )
+        check_strategy(self)
         if not is_number(self.start_timeout) or not 0 < self.start_timeout <= 1e9:  # neither nan nor inf
             raise ConfigError(
                 "`start_timeout` must be a number of seconds above 0. "
                 f"Received: start_timeout={self.start_timeout!r}.",
                 fix="Pass start_timeout=120.0, or leave it out.",
             )
+
+
+def check_strategy(config: RunConfig) -> None:
+    """Refuse a strategy that is unknown, or that lacks what it needs."""
+    strategy = config.strategy
+    if strategy not in ("data_parallel", "parameter_server", "periodic"):
+        raise ConfigError(
+            '`strategy` must be "data_parallel", "parameter_server" or "periodic". '
+            f"Received: strategy={strategy!r}.",
+            fix="Leave it out.",
+        )
+    if strategy == "data_parallel":
+        return
+    if config.ps == 0:
+        raise ConfigError(
+            f"Asynchronous training needs a parameter server. Received: strategy={strategy!r}, ps=0.",
+            fix="Pass ps=1.",
+        )
+    if not config.cache:
+        raise ConfigError(
+            "Asynchronous training keeps the rows: workers do not go in step. "
+            f"Received: strategy={strategy!r}, cache=False.",
+            fix="Leave cache=False out.",
+        )
+    if strategy == "parameter_server" and config.workers == 1:
+        raise ConfigError(
+            "TensorFlow's parameter servers need a worker beside the chief. "
+            f"Received: workers=1, ps={config.ps!r}.",
+            fix='Pass workers=2 or more, or strategy="periodic".',
+        )
 
 
 def check_count(name: str, value: object, *, least: int = 1, auto: str = "") -> None:

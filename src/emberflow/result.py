@@ -31,6 +31,7 @@ class Report:
         index: Its number within its role.
         host: Where it ran, as Spark names it.
         devices: The accelerators that it could see; empty on a CPU node.
+        ending: "returned"; or "lost", where the run went on without it.
         seconds: How long your function ran there.
         log_tail: The last lines that it printed.
         value: What your function returned there, if that was small and could be sent.
@@ -46,6 +47,7 @@ class Report:
     index: int
     host: str
     devices: tuple[str, ...] = ()
+    ending: str = "returned"
     seconds: float = 0.0
     log_tail: str = ""
     value: Any = None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberflow.config import Count, GpuSource, RunConfig, TransportChoice
+from emberflow.config import Count, GpuSource, RunConfig, Strategy, TransportChoice
 from emberflow.result import Report, Result
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def run(
     gpus: int = 0,
     gpu_source: GpuSource = "spark",
     transport: TransportChoice = "auto",
+    strategy: Strategy = "data_parallel",
     tensorboard: str | None = None,
     tensorboard_host: str = "127.0.0.1",
     checkpoint_dir: str | None = None,
@@ -62,6 +63,9 @@ def run(
         gpu_source: "nvml" lets nodes pick free GPUs where Spark manages none.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
             TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
+        strategy: What the nodes do together. "data_parallel": every node is needed. "parameter_server" and
+            "periodic" are asynchronous: parameter servers serve by themselves, each worker goes at its own pace,
+            and the run goes on without a worker that is lost.
         tensorboard: Folder of event files to show with TensorBoard, beside the chief, while the run goes on.
         tensorboard_host: The interface that TensorBoard listens on.
         checkpoint_dir: Storage that all nodes share, for ``ctx.save_checkpoint``; kept afterwards.
@@ -105,6 +109,7 @@ def run(
         gpus=gpus,
         gpu_source=gpu_source,
         transport=transport,
+        strategy=strategy,
         tensorboard=tensorboard,
         tensorboard_host=tensorboard_host,
         checkpoint_dir=checkpoint_dir,
@@ -166,6 +171,7 @@ def _plan(
         gpus=config.gpus,
         gpu_source=config.gpu_source,
         transport=_transport(config, nodes),
+        strategy=config.strategy,
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
     )
 
@@ -198,6 +204,7 @@ def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
             index=outcome.index,
             host=outcome.host,
             devices=outcome.devices,
+            ending=outcome.ending,
             seconds=outcome.seconds,
             log_tail=outcome.log_tail,
             value=values.get(outcome.rank),

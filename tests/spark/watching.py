@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +78,22 @@ def await_gone(process: psutil.Process, timeout: float = GOAL) -> None:
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, f"{process} still runs after {timeout} s"
         pause.wait(0.01)
+
+
+def kill_node(name: str, run: str | None = None) -> None:
+    """Kill the process of a node such as ``ps 2``, of this node's own run if none is given."""
+    run = run or os.environ["EMBERFLOW_RUN"]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            environment = process.environ()
+            is_node = "emberflow._node.main" in process.cmdline()
+            if is_node and (environment.get("EMBERFLOW_RUN"), environment.get("EMBERFLOW_NODE")) == (
+                run,
+                name,
+            ):
+                process.send_signal(signal.SIGKILL)
+                return
+    raise AssertionError(f"there is no {name} of run {run}")
 
 
 def start_run(spark: "SparkSession", fn: Callable[[Any], Any], **options: Any) -> "Future[ef.Result]":

@@ -24,7 +24,7 @@ WITHIN = 20.0
 KEY = b"k" * 32
 
 
-def plan_of(workers: int, start_timeout: float = WITHIN) -> RunPlan:
+def plan_of(workers: int, start_timeout: float = WITHIN, **more: Any) -> RunPlan:
     return RunPlan(
         run_id="0a1b2c3d",
         nodes=assign_roles(workers),
@@ -33,6 +33,7 @@ def plan_of(workers: int, start_timeout: float = WITHIN) -> RunPlan:
         start_timeout=start_timeout,
         forward_logs=True,
         python=(sys.version_info[0], sys.version_info[1]),
+        **more,
     )
 
 

@@ -33,10 +33,10 @@ ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reaso
 class Gang:
     """An attempt under way on a thread, with fake nodes and a fake Spark job."""
 
-    def __init__(self, hub: Hub, ranks: int, start_timeout: float) -> None:
+    def __init__(self, hub: Hub, ranks: int, start_timeout: float, **more: Any) -> None:
         self.hub = hub
         self.job = FakeJob(hub.events)
-        plan = plan_of(ranks, start_timeout)
+        plan = plan_of(ranks, start_timeout, **more)
         self.attempt = Attempt(plan, hub, self.job, Console(plan.nodes, verbose=False))  # type: ignore[arg-type]
         self._pool = ThreadPoolExecutor(1)
         self.result: Future[Any] = self._pool.submit(self.attempt.supervise)
@@ -83,9 +83,9 @@ class Gang:
 
 
 @contextlib.contextmanager
-def gang(ranks: int = 2, start_timeout: float = WITHIN) -> Iterator[Gang]:
+def gang(ranks: int = 2, start_timeout: float = WITHIN, **more: Any) -> Iterator[Gang]:
     with contextlib.closing(Hub("127.0.0.1", KEY, ranks)) as hub:
-        running = Gang(hub, ranks, start_timeout)
+        running = Gang(hub, ranks, start_timeout, **more)
         with contextlib.closing(running):
             yield running
 
@@ -227,3 +227,48 @@ def test_tasks_that_do_not_end_by_themselves_are_cancelled(monkeypatch: pytest.M
             threading.Event().wait(0.01)
         first.close()
         assert isinstance(running.error(), NodeFailedError)
+
+
+def lost(rank: int, *, goes_on: bool = True) -> dict[str, Any]:
+    return {"outcome": outcome_of(rank, "lost", problem="SIGKILL", goes_on=goes_on).to_json()}
+
+
+def test_asynchronous_training_goes_on_without_a_worker_and_the_others_hear_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with gang(3, strategy="periodic") as running:
+        first, second, third = running.start(3)
+        second.say(lost(1))
+        for node in (first, third):
+            while (heard := node.channel.receive()) != {"lost": 1}:
+                assert "quit" not in heard
+        second.say(lost(1))  # its task says so again when all are done
+        for node in (first, second, third):
+            if node is not second:
+                node.end()
+            node.close()
+        running.hear_the_end_of(first, second, third)
+        running.spark_says(rows=ROWS)
+        assert running.result.result(timeout=WITHIN) == ROWS
+    assert caplog.text.count("The run goes on without it") == 1
+
+
+def test_parameter_servers_need_one_worker_at_least() -> None:
+    with gang(3, strategy="parameter_server") as running:
+        _, second, third = running.start(3)
+        second.say(lost(1))
+        third.say(lost(2))
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, NodeLostError)
+        assert error.rank == 2
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rank", "goes_on"), [("data_parallel", 1, True), ("periodic", 1, False)]
+)
+def test_other_losses_are_the_end(strategy: str, rank: int, goes_on: bool) -> None:
+    with gang(2, strategy=strategy) as running:
+        running.start(2)[rank].say(lost(rank, goes_on=goes_on))
+        running.quit_all()
+        assert isinstance(running.error(), NodeLostError)

@@ -26,3 +26,18 @@ def test_good_workers_are_taken(workers: Any) -> None:
 def test_start_timeout_must_be_a_positive_number(seconds: Any) -> None:
     with pytest.raises(ConfigError, match="start_timeout"):
         RunConfig(workers=1, start_timeout=seconds)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"strategy": "async", "ps": 1}, "strategy='async'"),
+        ({"strategy": "periodic"}, "ps=0"),
+        ({"strategy": "periodic", "ps": 1, "cache": False}, "cache=False"),
+        ({"strategy": "parameter_server", "ps": 1, "workers": 1}, "workers=1"),
+    ],
+)
+def test_asynchronous_strategies_say_what_they_lack(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**({"workers": 2} | given))
+    assert said in str(caught.value)

@@ -236,6 +236,16 @@ def test_a_worker_that_is_known_to_be_lost_is_not_waited_for() -> None:
         chief.close()
 
 
+def test_a_worker_that_has_nothing_to_do_is_not_waited_for() -> None:
+    with servers(2, workers=2, open_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
+        chief, _ = join(made, 0, [array(START)])
+        final = pool.submit(chief.finish, [array(0.0)])
+        PeriodicClient([address for _, address in made], key=KEY, rank=1).excuse()
+        assert final.result(timeout=5)[1] == []
+        assert made[0][0].report()["pushes"] == {}
+        chief.leave()
+
+
 def test_nobody_is_held_up_by_a_worker_that_sends_slowly() -> None:
     with servers() as made:
         chief, (value,) = join(made, 0, [np.zeros(1 << 18)])

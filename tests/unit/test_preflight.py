@@ -133,10 +133,11 @@ def test_what_is_printed_of_a_task_holds_neither_key_nor_code() -> None:
 def test_a_node_inherits_the_workers_environment_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "hush")
     monkeypatch.setenv("MY_SETTING", "kept")
-    environment = task._environment(plan_of(2))
+    environment = task._environment(plan_of(2), plan_of(2).nodes[1])
     assert "hush" not in environment.values()
     assert environment["MY_SETTING"] == "kept"
     assert environment["EMBERFLOW_RUN"] == "0a1b2c3d"
+    assert environment["EMBERFLOW_NODE"] == "worker 1"
 
 
 def test_a_nodes_folder_is_its_own(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from emberflow._feed.position import Position
 from emberflow._feed.progress import Progress
 from emberflow._feed.spool import Spool
 from emberflow._plan.steps import batch_shares
-from emberflow.errors import ConfigError
+from emberflow.errors import ConfigError, DataError
 
 Names = str | Sequence[str] | Mapping[str, str]
 
@@ -56,6 +56,7 @@ class DatasetOptions:
         shapes: Dense dimensions of one row, by column; None in front for a ragged one.
         dtypes: Dtype by column; for a binary column, the dtype of the numbers in it.
         null_value: What stands for null, by column.
+        alone: Whether this rank takes as many steps as its own rows make, whatever the others do.
     """
 
     batch_size: int | None = None
@@ -71,6 +72,7 @@ class DatasetOptions:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     null_value: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.features is None and (self.label is not None or self.weight is not None):
@@ -107,12 +109,12 @@ class Feeding:
 
     Attributes:
         dataset: The `tf.data.Dataset`.
-        epochs: The order of its rows.
+        epochs: The order of its rows; None where there are none.
         taken: What its consumer took last.
     """
 
     dataset: Any
-    epochs: Epochs
+    epochs: Epochs | None
     taken: Taken
 
     def position(self, steps: int | None = None) -> Position:
@@ -122,6 +124,11 @@ class Feeding:
         a `prefetch` or a parallel `map` that you add, or a strategy that fetches to a device. Then say how
         many `steps` were trained since the dataset was made, over all its iterations.
         """
+        if self.epochs is None:
+            raise DataError(
+                "A position is a place among rows. Received: a shard without any.",
+                fix="Ask ctx.rows() first, and train only where it is not 0.",
+            )
         if steps is not None:
             return self.epochs.position_after(steps)
         return self.epochs.position(self.taken.value())
@@ -136,13 +143,19 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
     """
     columns, arrange = choose(shard.facts, options)
     parts = make_parts(columns)
+    if options.alone and not shard.spool.rows:
+        taken = Taken(0)
+        nothing = make_batches(lambda: iter(()), parts, arrange, taken, 0)
+        return Feeding(dataset=nothing, epochs=None, taken=taken)
+    sizes = batch_shares(
+        len(shard.facts), batch_size=options.batch_size, global_batch_size=options.global_batch_size
+    )
+    mine = slice(shard.rank, shard.rank + 1) if options.alone else slice(None)
     plan = EpochPlan(
         name=shard.name,
-        rank=shard.rank,
-        shards=shard.facts,
-        batch_sizes=batch_shares(
-            len(shard.facts), batch_size=options.batch_size, global_batch_size=options.global_batch_size
-        ),
+        rank=0 if options.alone else shard.rank,
+        shards=shard.facts[mine],
+        batch_sizes=sizes[mine],
         shuffle=options.shuffle,
         seed=options.seed,
     )

@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from emberflow._node.averaging import Averaging
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.exporting import export_model
 from emberflow._node.parallel import Parallel
+from emberflow._node.serving import Serving
+from emberflow._node.sharing import Sharing
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
 from emberflow.errors import ConfigError
 
@@ -19,12 +22,8 @@ if TYPE_CHECKING:
     from emberflow._feed.position import Position
 
 
-class ServedError(BaseException):
-    """Unwinds your function on a node that served the chief until the run was over."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Context:
+class Context(Serving):
     """One node's view of the run, given to your function.
 
     Attributes:
@@ -54,15 +53,13 @@ class Context:
     checkpoint_dir: str | None
     _checkpoints: Checkpoints | None = field(repr=False)
     _parallel: Parallel = field(repr=False)
+    _averaging: Averaging = field(repr=False)
+    _sharing: Sharing = field(repr=False)
+    _is_asynchronous: bool = field(default=False, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)
     _send: Callable[[dict[str, Any]], None] = field(repr=False)
     _started: float = field(default_factory=time.monotonic, repr=False)
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this node is the one that saves, exports and returns the value."""
-        return self.rank == 0
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
         """Send numbers to the driver now: they show in its progress and in ``result.metrics``.
@@ -106,7 +103,8 @@ class Context:
         """Return this worker's rows as a ``tf.data.Dataset`` of whole batches.
 
         One iteration is one epoch: each row of the data exactly once over all workers, the same number of steps
-        on each, the next iteration in the next order. So ``model.fit(ds, epochs=3)`` does what it says.
+        on each, the next iteration in the next order. So ``model.fit(ds, epochs=3)`` does what it says. With an
+        asynchronous strategy each worker takes as many steps as its own rows make, and a worker may have none.
 
         Args:
             name: Which of the run's data.
@@ -143,6 +141,7 @@ class Context:
             shapes=shapes or {},
             dtypes=dtypes or {},
             null_value=null_value or {},
+            alone=self._is_asynchronous,
         )
         return self._rows_of(name).dataset(name, options)
 
@@ -204,24 +203,6 @@ class Context:
             raise absent_checkpoints()
         return self._checkpoints.latest()
 
-    def strategy(self) -> Any:
-        """Return the ``tf.distribute`` strategy for this cluster.
-
-        With parameter servers: ParameterServerStrategy on the chief, which coordinates; on workers and parameter
-        servers the call serves the chief and does not come back: your function ends there. Without: a
-        MultiWorkerMirroredStrategy with two or more workers, TensorFlow's default strategy with one and on the
-        evaluator. Call it once, before any other TensorFlow operation: TensorFlow demands that of collectives.
-        """
-        import tensorflow as tf
-
-        if self.role == "evaluator":
-            return tf.distribute.get_strategy()
-        if self.ps:
-            return self._coordinate() if self.is_chief else self.serve()
-        if self.workers == 1:
-            return tf.distribute.get_strategy()
-        return self._parallel.mirrored_strategy()
-
     def distribute(self, model: Any, *, seed: int | None = None) -> Any:
         """Train a Keras 3 model on all workers at once: its ``fit`` then gives what one process would give.
 
@@ -251,35 +232,3 @@ class Context:
             The path, or None on other nodes.
         """
         return export_model(model, path, self.work_dir) if self.is_chief else None
-
-    def serve(self) -> NoReturn:
-        """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""
-        import tensorflow as tf
-
-        if self._parallel.has_collectives:
-            raise ConfigError(
-                "TensorFlow's collectives have taken this node's address for a server of their own. "
-                f'Received: transport="collectives", or "auto" with gpus={len(self.devices)}.',
-                fix='Pass transport="ring" to ef.run.',
-            )
-        server = tf.distribute.Server(
-            tf.train.ClusterSpec(self.cluster_spec),
-            job_name=self.role,
-            task_index=self.index,
-            protocol="grpc",
-        )
-        self._send({"serving": server.target})
-        self._over.wait()
-        raise ServedError
-
-    def _coordinate(self) -> Any:
-        import tensorflow as tf
-
-        if self.workers < 2:
-            raise ConfigError(
-                "ParameterServerStrategy needs workers beside the chief, which only coordinates. "
-                f"Received: workers={self.workers}, ps={self.ps}.",
-                fix="Pass workers=2 or more.",
-            )
-        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        return tf.distribute.ParameterServerStrategy(resolver)

@@ -4,6 +4,7 @@ import os
 import queue
 import socket
 import threading
+from collections.abc import Callable
 
 from emberflow._wire.frames import Channel, Message
 
@@ -17,6 +18,9 @@ class Mailbox:
         self._asking = threading.Lock()
         self._replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.over = threading.Event()
+        self._lost: list[int] = []
+        self._on_lost: list[Callable[[int], None]] = []
+        self._losing = threading.Lock()
 
     def first(self) -> Message:
         """Return the order, before anything else is heard."""
@@ -37,6 +41,19 @@ class Mailbox:
             self.send(message)
             return self._replies.get()
 
+    def watch_lost(self, call: Callable[[int], None]) -> None:
+        """Have `call` told the rank of every worker that the run goes on without, earlier ones too."""
+        with self._losing:
+            self._on_lost.append(call)
+            for rank in self._lost:
+                call(rank)
+
+    def _lose(self, rank: int) -> None:
+        with self._losing:
+            self._lost.append(rank)
+            for call in self._on_lost:
+                call(rank)
+
     def _listen(self) -> None:
         while True:
             try:
@@ -45,5 +62,7 @@ class Mailbox:
                 os._exit(1)  # the task is gone, and the keeper is about to end us
             if "leave" in message:
                 self.over.set()
+            elif "lost" in message:
+                self._lose(message["lost"])
             else:
                 self._replies.put(message)

@@ -4,7 +4,9 @@ Started by the keeper as ``python -m emberflow._node.main FD FD``: the sockets f
 the Spark task.
 """
 
+import functools
 import json
+import operator
 import os
 import pickle
 import socket
@@ -17,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from emberflow._node.averaging import Averaging
 from emberflow._node.checkpoints import Checkpoints
-from emberflow._node.context import Context, ServedError
+from emberflow._node.context import Context
 from emberflow._node.feeds import asker, receive_feed
 from emberflow._node.mailbox import Mailbox
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.parallel import Parallel
 from emberflow._node.ports import held_port
+from emberflow._node.serving import ServedError
+from emberflow._node.sharing import Sharing
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._wire.frames import Message
@@ -60,12 +65,16 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
     try:
         fn = pickle.loads(order.fn)
         held, port = held_port()
-        parallel = Parallel(order)
-        answer = mailbox.ask({"ready": {"tf": f"{order.host}:{port}"} | parallel.endpoint})
+        places = Parallel(order), Averaging(order), Sharing(order)
+        mine = {"tf": f"{order.host}:{port}"}
+        answer = mailbox.ask(
+            {"ready": functools.reduce(operator.or_, (each.endpoint for each in places), mine)}
+        )
         rows = _take_rows(order, answer["cluster"], mailbox, feed)
-        context = _context(order, answer["cluster"], parallel, mailbox, rows)
+        context = _context(order, answer["cluster"], places, mailbox, rows)
         started = time.monotonic()
-        value = _call(fn, context)
+        value = _call(_role(order, fn, places[1], mailbox), context)
+        places[1].leave()  # the chief may wait for what this worker has learned
         held.close()
         fed = {} if rows is None else {"datasets": rows.progress()}
         return _returned(order, value, time.monotonic() - started) | fed
@@ -77,6 +86,17 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the driver must hear of it
         return _raised(error, _own_frames(error), started)
+
+
+def _role(
+    order: NodeOrder, fn: Callable[[Context], Any], averaging: Averaging, mailbox: Mailbox
+) -> Callable[[Context], Any]:
+    """Return what this node does: your function, or serving where the strategy wants its parameter servers."""
+    if order.me.role != "ps" or not order.plan.is_asynchronous:
+        return fn
+    if order.plan.strategy == "parameter_server":
+        return Context.serve
+    return lambda _: averaging.serve(mailbox)
 
 
 def _call(fn: Callable[[Context], Any], context: Context) -> Any:
@@ -104,13 +124,20 @@ def _take_rows(order: NodeOrder, cluster: list[Any], mailbox: Mailbox, feed: soc
 
 
 def _context(
-    order: NodeOrder, endpoints: list[Any], parallel: Parallel, mailbox: Mailbox, rows: "Feed | None"
+    order: NodeOrder,
+    endpoints: list[Any],
+    places: tuple[Parallel, Averaging, Sharing],
+    mailbox: Mailbox,
+    rows: "Feed | None",
 ) -> Context:
     me, plan = order.me, order.plan
     config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
     if len(plan.nodes) > 1:
         os.environ["TF_CONFIG"] = json.dumps(config)
+    parallel, averaging, sharing = places
     parallel.meet(endpoints, config)
+    averaging.meet(endpoints)
+    sharing.meet(endpoints)
     work_dir = Path(order.folder) / "work"
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
@@ -133,6 +160,9 @@ def _context(
         if plan.checkpoints
         else None,
         _parallel=parallel,
+        _averaging=averaging,
+        _sharing=sharing,
+        _is_asynchronous=plan.is_asynchronous,
         _feed=rows,
         _send=mailbox.send,
         _over=mailbox.over,

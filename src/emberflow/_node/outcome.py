@@ -41,6 +41,7 @@ class Outcome:
         problem: What happened, in one or more lines; for "raised" the traceback.
         fix: What to do, where it is known; "" takes the usual sentence.
         exception_type: The class's name: of your function's exception, or of our own when it was refused.
+        goes_on: Whether the others can go on without it.
         value_bytes: Size of the pickled value.
         gpus: What was seen of the node's own GPUs, one dictionary each.
         feed: Rows and bytes that were fed to it, and who waited for whom.
@@ -55,6 +56,7 @@ class Outcome:
     problem: str = ""
     fix: str = ""
     exception_type: str = ""
+    goes_on: bool = False
     seconds: float = 0.0
     devices: tuple[str, ...] = ()
     log_tail: str = ""

@@ -21,8 +21,8 @@ class Parallel:
     def __init__(self, order: NodeOrder) -> None:
         self._order = order
         self._ranks = sum(node.trains for node in order.plan.nodes)
-        self._takes_part = order.me.trains and self._ranks > 1
-        self._door = _open_door(order.host) if self._takes_part and order.plan.transport == "ring" else None
+        self._takes_part = order.me.trains and self._ranks > 1 and not order.plan.is_asynchronous
+        self._door = open_door(order.host) if self._takes_part and order.plan.transport == "ring" else None
         self._transport: Any = None
         self._addresses: list[str] = []
 
@@ -72,7 +72,7 @@ class Parallel:
         return self._transport  # type: ignore[no-any-return]
 
 
-def _open_door(host: str) -> socket.socket:
+def open_door(host: str) -> socket.socket:
     """Listen on the host's own interface, or on all where that is not ours (behind address translation)."""
     try:
         return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

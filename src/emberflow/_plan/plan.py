@@ -1,5 +1,6 @@
 """RunPlan: everything that was decided before anything starts, in one value."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +47,7 @@ class RunPlan:
         gpus: GPUs of each worker.
         gpu_source: Who says which: Spark's scheduler, or NVML.
         transport: How ranks that train exchange gradients: a keyed socket ring, or TensorFlow's collectives.
+        strategy: What the nodes do together; asynchronous ones go on without a lost worker.
         tensorboard: Folder and interface for TensorBoard beside the chief.
         checkpoints: Where checkpoints go, if anywhere.
     """
@@ -62,8 +64,28 @@ class RunPlan:
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"
     transport: Literal["ring", "collectives"] = "ring"
+    strategy: Literal["data_parallel", "parameter_server", "periodic"] = "data_parallel"
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether workers train each at its own pace, and none needs the others."""
+        return self.strategy != "data_parallel"
+
+    def can_lose(self, lost: Collection[int]) -> bool:
+        """Tell whether the run can go on without these ranks: workers, of which TensorFlow needs one.
+
+        >>> from emberflow._plan.roles import assign_roles
+        >>> plan = RunPlan(run_id="x", nodes=assign_roles(3, ps=1), meeting="driver", driver_address=None,
+        ...     start_timeout=1, forward_logs=False, python=(3, 11), strategy="parameter_server")
+        >>> plan.can_lose([1]), plan.can_lose([1, 2]), plan.can_lose([3])
+        (True, False, False)
+        """
+        if not self.is_asynchronous or any(self.nodes[rank].role != "worker" for rank in lost):
+            return False
+        left = sum(node.role == "worker" and node.rank not in lost for node in self.nodes)
+        return left > 0 or self.strategy == "periodic"
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -39,6 +39,7 @@ class Attempt:
         self._gone: set[int] = set()
         self._outcomes: dict[int, Outcome] = {}
         self._failures: list[Outcome] = []
+        self._borne: set[int] = set()
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
         self._deadline = None if plan.waits_for_rows else time.monotonic() + plan.start_timeout
@@ -177,9 +178,20 @@ class Attempt:
         self._record(Outcome.from_json(event["outcome"]))
 
     def _record(self, outcome: Outcome) -> None:
+        is_news = outcome.rank not in self._outcomes
         self._outcomes[outcome.rank] = outcome
-        if outcome.ending != "returned":
+        if outcome.ending == "returned":
+            return
+        if not outcome.goes_on or not self._plan.can_lose({*self._borne, outcome.rank}):
             self._failures.append(outcome)
+        elif is_news:
+            self._go_on_without(outcome)
+
+    def _go_on_without(self, lost: Outcome) -> None:
+        """Tell everybody that a worker is gone; its rows will not be seen any more in this run."""
+        self._borne.add(lost.rank)
+        log.warning("%s The run goes on without it, and without its rows.", lost.error().problem)
+        self._hub.broadcast({"lost": lost.rank})
 
     def _on_gone(self, rank: int, _: Message) -> None:
         self._gone.add(rank)

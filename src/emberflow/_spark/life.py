@@ -1,5 +1,6 @@
 """One node's life, seen from its task: started, brought together with the others, followed to its end."""
 
+import dataclasses
 import queue
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ class Life:
         self._endpoints: dict[str, str] = {}
         self._ending: Message = {}
         self._is_serving = False
+        self._has_driver = False
         self._monitor: GpuMonitor | None = None
         self.value = b""
 
@@ -54,6 +56,7 @@ class Life:
         self, environment: dict[str, str], driver: "socket.socket | None", context: "BarrierTaskContext"
     ) -> Outcome:
         """Start the node, bring it together with the others, wait for its end; nothing is left then."""
+        self._has_driver = driver is not None
         held = () if driver is None else (driver.fileno(),)
         with (
             running_child(self._folder, environment, held) as child,
@@ -160,14 +163,31 @@ class Life:
             elif "serving" in event:
                 self._is_serving = True
             else:
-                return self._ended_badly(watch, event)
+                outcome = self._ended_badly(watch, event)
+                return self._outlived(watch, gathering, outcome) if self._is_bearable(outcome) else outcome
             if self._me.trains:
                 gathering.start(DONE, None)
+
+    def _is_bearable(self, outcome: Outcome) -> bool:
+        # Who counts the losses is the driver: where it cannot be dialled, one is the end.
+        return self._has_driver and outcome.ending == "lost" and self._plan.can_lose([self._me.rank])
+
+    def _outlived(self, watch: Watch, gathering: Gathering, lost: Outcome) -> Outcome:
+        """Stay for the others, who go on: if this task failed, Spark would end the whole stage."""
+        outcome = dataclasses.replace(lost, goes_on=True)
+        watch.tell_driver({"outcome": outcome.to_json()})
+        if not self._ending and not self._is_serving:  # else it has said so already
+            gathering.start("done", None)
+        while _next(watch).get("gathered") != "done":
+            pass
+        return outcome
 
     def _is_answered(self, event: Message, watch: Watch, gathering: Gathering) -> bool:
         """Pass on what nodes tell and ask each other while they train."""
         if "tensorboard" in event:
             watch.tell_driver(event)
+        elif "lost" in event:
+            watch.tell_node(event)
         elif "most" in event:
             self._windows += 1
             trainers = sum(node.trains for node in self._plan.nodes)

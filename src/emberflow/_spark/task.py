@@ -74,7 +74,7 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
             outcome, value = _run_node(spec, me, host, driver, context, batches)
         except QuitError:
             return
-        if outcome.ending != "returned" and driver is None:
+        if outcome.ending != "returned" and not outcome.goes_on and driver is None:
             raise _carrier(outcome)
         yield from _rows(outcome, value)
 
@@ -115,7 +115,7 @@ def _run_node(
         if pouring is not None:
             held.callback(pouring.close)
         life = Life(order, pouring)
-        environment = _environment(plan) | gpu_environment(order.devices)
+        environment = _environment(plan, me) | gpu_environment(order.devices)
         return life.live(environment, driver, context), life.value
 
 
@@ -203,11 +203,12 @@ def _check_tensorboard() -> None:
             )
 
 
-def _environment(plan: RunPlan) -> dict[str, str]:
-    """Return the node's environment: the Spark worker's, less its secrets."""
+def _environment(plan: RunPlan, me: Node) -> dict[str, str]:
+    """Return the node's environment: the Spark worker's, less its secrets, and which node it is."""
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
     kept.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else each node opens with a page about CPU features
-    return kept | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
+    names = {"EMBERFLOW_RUN": plan.run_id, "EMBERFLOW_NODE": me.name}
+    return kept | names | {"PYTHONUNBUFFERED": "1"}
 
 
 def _make_folder(plan: RunPlan, me: Node) -> Path:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
     """Trains a Keras model on the rows of a DataFrame, with one or many workers.
 
-    Training is synchronous data parallel: gradients, losses and metrics are those of all workers' rows together, and
-    every row is seen exactly once in each epoch. Each Param can be passed by name, set by ``setX`` and read by
-    ``getX``.
+    Every row is seen exactly once in each epoch. Training is synchronous data parallel, unless `strategy` says
+    otherwise: gradients, losses and metrics are those of all workers' rows together. Each Param can be passed by
+    name, set by ``setX`` and read by ``getX``.
 
     Args:
         model: A compiled Keras model, or a function without arguments that builds one.
@@ -99,11 +99,14 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
 
     def _fit(self, dataset: "DataFrame") -> KerasModel:
         training, data = self._training(dataset)
+        strategy = self.getOrDefault("strategy")
         result = run(
             functools.partial(train, training),
             workers=self.getOrDefault("numWorkers"),
             data=data,
             gpus=self.getOrDefault("gpusPerWorker"),
+            strategy=strategy,
+            ps=0 if strategy == "data_parallel" else self.getOrDefault("numPs"),
             checkpoint_dir=self.getOrDefault("checkpointDir") if self.isDefined("checkpointDir") else None,
             max_restarts=self.getOrDefault("maxRestarts"),
             start_timeout=self.getOrDefault("startTimeout"),
@@ -134,6 +137,9 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
                 seed=self.getOrDefault("seed"),
                 has_validation="validation" in data,
                 checkpoint_steps=self.getOrDefault("checkpointSteps"),
+                strategy=self.getOrDefault("strategy"),
+                sync_interval=self.getOrDefault("syncInterval"),
+                combiner=self.getOrDefault("combiner"),
             ),
             data,
         )

@@ -7,8 +7,10 @@ from pyspark.ml.param import Param, Params, TypeConverters
 
 from emberflow.config import check_count
 from emberflow.errors import ConfigError
+from emberflow.strategies.combiners import check_combiner
 
 Stage = TypeVar("Stage", bound=type)
+STRATEGIES = ("data_parallel", "parameter_server", "periodic")
 
 
 def with_accessors(cls: Stage) -> Stage:
@@ -57,6 +59,32 @@ def to_share(value: Any) -> float:
             fix="Pass validationSplit=0.1.",
         )
     return share
+
+
+def to_strategy(value: Any) -> str:
+    """Take the name of a strategy."""
+    if value not in STRATEGIES:
+        raise ConfigError(
+            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={value!r}.",
+            fix='Leave it out for synchronous training, or pass strategy="periodic".',
+        )
+    return str(value)
+
+
+def to_combiner(value: Any) -> Any:
+    """Take "mean", "delta" or a function."""
+    check_combiner(value)
+    return value
+
+
+def to_count(name: str) -> Callable[[Any], int]:
+    """Return what takes a whole number from 1 on."""
+
+    def convert(value: Any) -> int:
+        check_count(name, value)
+        return int(value)
+
+    return convert
 
 
 def to_keras_config(value: Any) -> Any:
@@ -137,6 +165,20 @@ class TrainingParams(ColumnParams):
     epochs = declare("epochs", "passes over the rows", TypeConverters.toInt)
     numWorkers = declare("numWorkers", 'nodes that train together, or "auto" for every slot', to_workers)
     gpusPerWorker = declare("gpusPerWorker", "GPUs of each worker, its own", TypeConverters.toInt)
+    strategy = declare(
+        "strategy",
+        '"data_parallel": workers in step; "parameter_server", "periodic": each at its own pace',
+        to_strategy,
+    )
+    numPs = declare("numPs", "parameter servers of an asynchronous strategy", to_count("numPs"))
+    syncInterval = declare(
+        "syncInterval",
+        'steps between two meetings of a worker with the server, for "periodic"',
+        to_count("syncInterval"),
+    )
+    combiner = declare(
+        "combiner", 'how a server takes in what a worker brings: "delta", "mean" or a function', to_combiner
+    )
     shuffle = declare("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
     seed = declare(
         "seed", "orders of rows, the split, Dropout and the like come from it", TypeConverters.toInt
@@ -158,6 +200,10 @@ TRAINING_DEFAULTS: dict[str, Any] = {
     "epochs": 1,
     "numWorkers": "auto",
     "gpusPerWorker": 0,
+    "strategy": "data_parallel",
+    "numPs": 1,
+    "syncInterval": 100,
+    "combiner": "delta",
     "shuffle": True,
     "seed": 0,
     "checkpointSteps": 500,

@@ -86,13 +86,14 @@ class Start:
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         with np.load(self._folder / VARIABLES) as saved:
-            for place, variable in enumerate(_variables(model)):
+            for place, variable in enumerate(variables_of(model)):
                 variable.assign(saved[str(place)])
 
 
-def _variables(model: Any) -> list[Any]:
+def variables_of(model: Any) -> list[Any]:
+    """Return what a checkpoint holds, in its order."""
     return [*model.variables, *model.optimizer.variables]
 
 
 def _arrays(model: Any) -> dict[str, Any]:
-    return {str(place): np.asarray(variable.numpy()) for place, variable in enumerate(_variables(model))}
+    return {str(place): np.asarray(variable.numpy()) for place, variable in enumerate(variables_of(model))}

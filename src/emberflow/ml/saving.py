@@ -97,6 +97,11 @@ class EstimatorWriter(StageWriter):
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         estimator: KerasEstimator = self._instance
+        if callable(estimator.getOrDefault("combiner")):
+            raise ConfigError(
+                "An estimator is saved with a combiner that has a name. Received: a function.",
+                fix='Set combiner="delta" or "mean" before saving, and your function again after loading.',
+            )
         is_code = callable(estimator.model) and not hasattr(estimator.model, "compile")
         if is_code:
             from emberflow._spark.shipping import ship

@@ -31,6 +31,9 @@ class Training:
         callbacks: Keras callbacks, pickled.
         columns: Which columns go where.
         has_validation: Whether there is data to validate on.
+        strategy: What the workers do together.
+        sync_interval: Steps between two meetings, for "periodic".
+        combiner: How a server takes in what a worker brings, for "periodic".
     """
 
     keras_file: bytes | None = field(default=None, repr=False)
@@ -44,6 +47,9 @@ class Training:
     seed: int
     has_validation: bool
     checkpoint_steps: int
+    strategy: str = "data_parallel"
+    sync_interval: int = 100
+    combiner: Any = "delta"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,14 @@ class Trained:
 
 def train(training: Training, ctx: "Context") -> Trained | None:
     """Train on this node together with the others; the chief returns the model."""
+    if training.strategy != "data_parallel":
+        from emberflow.ml.asynchronous import train_on_servers, train_periodically
+
+        return (train_periodically if training.strategy == "periodic" else train_on_servers)(training, ctx)
+    return _train_together(training, ctx)
+
+
+def _train_together(training: Training, ctx: "Context") -> Trained | None:
     import keras
 
     from emberflow.ml.progress import ReportProgress
@@ -71,9 +85,9 @@ def train(training: Training, ctx: "Context") -> Trained | None:
     keras.utils.set_random_seed(training.seed)
     model = make_model(training)
     start = Start(Path(found) if ctx.checkpoint_dir and (found := ctx.latest_checkpoint()) else None)
-    dataset = _dataset(ctx, model, training, "train", start.position)
+    dataset = make_dataset(ctx, model, training, "train", start.position)
     if start.is_resumed:
-        _build(model, dataset)
+        build_from(model, dataset)
         start.restore(model)
     # A model that comes from a checkpoint brings its own seeds: they stand where the last attempt left them.
     model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
@@ -83,21 +97,27 @@ def train(training: Training, ctx: "Context") -> Trained | None:
     history = dict(start.history)
     if ctx.checkpoint_dir:
         callbacks.append(SaveCheckpoints(ctx, training.checkpoint_steps, history))
-    validation = _dataset(ctx, model, training, "validation", None) if training.has_validation else None
-    logged = _fit(
+    validation = make_dataset(ctx, model, training, "validation", None) if training.has_validation else None
+    logged = fit_from(
         ctx, model, dataset, start.epoch, training.epochs, validation_data=validation, callbacks=callbacks
     )
     if not ctx.is_chief:
         return None
-    done = history if ctx.checkpoint_dir else logged
+    return trained_of(model, history if ctx.checkpoint_dir else logged)
+
+
+def trained_of(model: Any, history: dict[str, list[Any]]) -> Trained:
+    """Return what the chief brings back of a model."""
     return Trained(
         keras_file=file_of(model),
-        history={name: [float(value) for value in values] for name, values in done.items()},
+        history={name: [float(value) for value in values] for name, values in history.items()},
         answers=_answers(model),
     )
 
 
-def _fit(ctx: "Context", model: Any, dataset: Any, epoch: int, epochs: int, **options: Any) -> dict[str, Any]:
+def fit_from(
+    ctx: "Context", model: Any, dataset: Any, epoch: int, epochs: int, **options: Any
+) -> dict[str, Any]:
     """Fit from this epoch on; the rest of an epoch that was broken off is a call of its own.
 
     Keras would notice the end of a short epoch only by asking for one batch too many, and that call counts as an
@@ -154,7 +174,8 @@ def file_of(model: Any) -> bytes:
         return path.read_bytes()
 
 
-def _dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
+def make_dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
+    """Return this node's rows of this name, laid out as the model takes them."""
     dataset = ctx.dataset(
         name,
         batch_size=training.batch_size,
@@ -168,7 +189,7 @@ def _dataset(ctx: "Context", model: Any, training: Training, name: str, start_at
     )
 
 
-def _build(model: Any, dataset: Any) -> None:
+def build_from(model: Any, dataset: Any) -> None:
     """Build a model that learns its shapes from the first batch, without using up a row."""
     if model.built:
         return

@@ -123,6 +123,12 @@ class Centre:
                 worker.is_done = worker.is_done or is_done
                 self._changed.notify_all()
 
+    def excuse(self, rank: int) -> None:
+        """Note that a worker is done without ever having come."""
+        with self._changed:
+            self._known.setdefault(rank, Worker(is_done=True))
+            self._changed.notify_all()
+
     def lose(self, rank: int) -> None:
         """Note that a worker will not come back."""
         with self._changed:

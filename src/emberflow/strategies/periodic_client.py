@@ -1,5 +1,6 @@
 """A worker's side of periodic averaging: numpy arrays to the servers and back."""
 
+import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,7 @@ import numpy as np
 
 from emberflow._wire.handshake import prove_as_client
 from emberflow.errors import PeerError
-from emberflow.strategies.combiners import Array, Combiner, load_of
-from emberflow.strategies.layout import Layout, Spec, layouts_of
-from emberflow.strategies.periodic_wire import (
+from emberflow.strategies.array_wire import (
     FINISH,
     LEAVE,
     OPEN,
@@ -23,6 +22,8 @@ from emberflow.strategies.periodic_wire import (
     Wire,
     purpose_of,
 )
+from emberflow.strategies.combiners import Array, Combiner, load_of
+from emberflow.strategies.layout import Layout, Spec, layouts_of
 
 CONNECT_TIMEOUT = 30.0
 TRIES = 3
@@ -54,8 +55,8 @@ class PeriodicClient:
     """
 
     def __init__(self, addresses: Sequence[str], *, key: bytes, rank: int, attempt: int = 0) -> None:
+        self.rank = rank
         self._key = key
-        self._rank = rank
         self._attempt = attempt
         self._number = 0
         self._combiner: Combiner = "delta"
@@ -66,10 +67,10 @@ class PeriodicClient:
         self._combiner = combiner
         for server, layout in zip(self._servers, layouts_of(specs, len(self._servers)), strict=True):
             server.lay_out(layout)
-            if self._rank == 0:
+            if self.rank == 0:
                 server.keep(values)
         for server in self._servers:
-            self._connect(server, with_values=self._rank == 0)
+            self._connect(server, with_values=self.rank == 0)
         return self._pulled(values)
 
     def exchange(self, values: Sequence[Array], place: Any = None) -> tuple[list[Array], Exchanged]:
@@ -103,11 +104,18 @@ class PeriodicClient:
         """Say that this worker is done, and hang up. May be called twice."""
         for server in self._servers:
             if server.wire is not None:
-                try:
+                with contextlib.suppress(OSError):  # it is gone, and so is what we would have told it
                     server.wire.send(LEAVE, {})
                     server.wire.receive()
-                except OSError:
-                    pass  # it is gone, and so is what we would have told it
+        self.close()
+
+    def excuse(self) -> None:
+        """Tell all servers that this worker is done, where it never opened: the chief need not wait for it."""
+        with contextlib.suppress(OSError, PeerError):
+            for server in self._servers:
+                wire = self._dial(server)
+                wire.send(LEAVE, {"rank": self.rank})
+                wire.receive()
         self.close()
 
     def close(self) -> None:
@@ -161,7 +169,8 @@ class PeriodicClient:
             raise _lost(server, "is not connected any more")
         return server.wire
 
-    def _connect(self, server: "_Server", *, with_values: bool) -> None:
+    def _dial(self, server: "_Server") -> Wire:
+        """Make a proven connection."""
         host, _, port = server.address.rpartition(":")
         try:
             sock = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT)
@@ -175,8 +184,12 @@ class PeriodicClient:
         if server.wire is not None:
             server.wire.close()
         server.wire = Wire(sock)
+        return server.wire
+
+    def _connect(self, server: "_Server", *, with_values: bool) -> None:
+        wire = self._dial(server)
         facts: Facts = {
-            "rank": self._rank,
+            "rank": self.rank,
             "attempt": self._attempt,
             "layout": server.layout.to_json(),
             "brings_values": with_values,
@@ -184,9 +197,9 @@ class PeriodicClient:
         if with_values:
             if callable(self._combiner):
                 facts["function"] = cloudpickle.dumps(self._combiner).hex()
-            server.wire.send(OPEN, facts, server.centre)
+            wire.send(OPEN, facts, server.centre)
         else:
-            server.wire.send(OPEN, facts)
+            wire.send(OPEN, facts)
         try:
             server.answer()
         except OSError as error:

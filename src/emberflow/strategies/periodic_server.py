@@ -3,21 +3,15 @@
 A worker's bytes are received before anything is locked, so that a slow one holds nobody up.
 """
 
-import contextlib
 import logging
 import pickle
 import socket
-import threading
 from typing import Any
 
 import numpy as np
 
-from emberflow._wire.handshake import Door, prove_as_server
 from emberflow.errors import EmberflowError, PeerError
-from emberflow.strategies.centre import Centre
-from emberflow.strategies.combiners import Array
-from emberflow.strategies.layout import Layout
-from emberflow.strategies.periodic_wire import (
+from emberflow.strategies.array_wire import (
     ANSWER,
     FINISH,
     LEAVE,
@@ -29,9 +23,12 @@ from emberflow.strategies.periodic_wire import (
     Wire,
     purpose_of,
 )
+from emberflow.strategies.centre import Centre
+from emberflow.strategies.combiners import Array
+from emberflow.strategies.layout import Layout
+from emberflow.strategies.reception import Reception
 
 OPEN_TIMEOUT = 120.0
-_LOOK = 3600.0  # the door wakes up by itself when somebody comes or it is closed
 
 log = logging.getLogger("emberflow")
 
@@ -57,53 +54,23 @@ class PeriodicServer:
         open_timeout: float = OPEN_TIMEOUT,
     ) -> None:
         self.centre = Centre(workers)
-        self.refused = 0
-        self._listener = listener
         self._open_timeout = open_timeout
-        self._wires: set[Wire] = set()
-        self._is_closed = False
-        self._door = Door(lambda sock: prove_as_server(sock, key, purpose_of(index)))
-        self._thread = threading.Thread(target=self._admit, name="emberflow-periodic", daemon=True)
+        self._reception = Reception(listener, key=key, purpose=purpose_of(index), talk=self._talk)
 
     def start(self) -> "PeriodicServer":
         """Begin to serve."""
-        self._thread.start()
+        self._reception.start()
         return self
 
     def report(self) -> dict[str, Any]:
         """Return what came of the pushes so far."""
-        return self.centre.record.as_dict() | {"refused": self.refused}
+        return self.centre.record.as_dict() | {"refused": self._reception.refused}
 
     def close(self) -> None:
         """Hang up on everybody. May be called twice."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the door
-        self._thread.join()
-        self._listener.close()
-        self._door.close()
-        for wire in list(self._wires):
-            wire.close()
+        self._reception.close()
 
-    def _admit(self) -> None:
-        while not self._is_closed:
-            try:
-                judged = self._door.wait(self._listener, _LOOK)
-            except OSError:  # closed, or a caller that is gone again
-                continue
-            for sock, error in judged:
-                if error is not None:
-                    self.refused += 1
-                else:
-                    threading.Thread(
-                        target=self._talk, args=(sock,), name="emberflow-peer", daemon=True
-                    ).start()
-
-    def _talk(self, sock: socket.socket) -> None:
-        wire = Wire(sock)
-        self._wires.add(wire)
+    def _talk(self, wire: Wire) -> None:
         peer = _Peer(self.centre, wire, self._open_timeout)
         try:
             while peer.hear():
@@ -111,16 +78,12 @@ class PeriodicServer:
         except (OSError, ValueError, KeyError) as error:
             log.debug("worker %d of periodic averaging hung up: %s", peer.rank, error)
         except EmberflowError as error:
-            with contextlib.suppress(OSError):
-                wire.send(REFUSAL, {"problem": error.problem, "fix": error.fix})
+            wire.send(REFUSAL, {"problem": error.problem, "fix": error.fix})
         except Exception as error:  # noqa: BLE001 - your combiner raised: the worker that pushed must hear of it
             problem = f"Your combiner raised {type(error).__name__}: {error}"
-            with contextlib.suppress(OSError):
-                wire.send(REFUSAL, {"problem": problem, "fix": "Mend the function."})
+            wire.send(REFUSAL, {"problem": problem, "fix": "Mend the function."})
         finally:
             peer.hang_up()
-            self._wires.discard(wire)
-            wire.close()
 
 
 class _Peer:
@@ -141,6 +104,10 @@ class _Peer:
         if kind == OPEN:
             self._open(facts, nbytes)
             return True
+        if kind == LEAVE and self.rank < 0:
+            self._centre.excuse(int(facts["rank"]))
+            self._wire.send(ANSWER, {})
+            return False
         if self.rank < 0:
             raise PeerError("A worker must open first. Received: another frame.", fix="Update emberflow.")
         if kind == PUSH:

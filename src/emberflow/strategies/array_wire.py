@@ -1,4 +1,4 @@
-"""Frames between a worker and a server of periodic averaging: a few facts as JSON, then raw arrays.
+"""Frames with arrays between nodes that train at their own pace: a few facts as JSON, then raw bytes.
 
     kind, bytes of facts, bytes of arrays | facts | arrays
 

@@ -1,0 +1,77 @@
+"""Periodic averaging on one node: the server on a ps, the connections to all servers on a worker."""
+
+from typing import TYPE_CHECKING, Any
+
+from emberflow._node.mailbox import Mailbox
+from emberflow._node.order import NodeOrder
+from emberflow._node.parallel import open_door
+from emberflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from emberflow.strategies.periodic_client import PeriodicClient
+
+ENDPOINT = "periodic"
+
+
+class Averaging:
+    """This node's place among those that average.
+
+    A server's door is opened before the nodes meet, so that its address can be told to the others.
+    """
+
+    def __init__(self, order: NodeOrder) -> None:
+        self._order = order
+        serves = order.plan.strategy == "periodic" and order.me.role == "ps"
+        self._door = open_door(order.host) if serves else None
+        self._addresses: list[str] = []
+        self._clients: list[PeriodicClient] = []
+
+    @property
+    def endpoint(self) -> dict[str, str]:
+        """What the workers must know of us."""
+        if self._door is None:
+            return {}
+        return {ENDPOINT: f"{self._order.host}:{self._door.getsockname()[1]}"}
+
+    def meet(self, endpoints: list[dict[str, str]]) -> None:
+        """Hear of the servers."""
+        self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]
+
+    def serve(self, mailbox: Mailbox) -> dict[str, Any]:
+        """Serve until chief and workers are done; return what came of the pushes."""
+        from emberflow.strategies.periodic_server import PeriodicServer
+
+        order = self._order
+        assert self._door is not None  # noqa: S101 - only a ps serves, for the type checker
+        workers = sum(node.trains for node in order.plan.nodes)
+        server = PeriodicServer(self._door, index=order.me.index, workers=workers, key=order.key)
+        mailbox.watch_lost(server.centre.lose)
+        server.start()
+        mailbox.send({"serving": self.endpoint[ENDPOINT]})
+        mailbox.over.wait()
+        server.close()
+        return server.report()
+
+    def client(self) -> "PeriodicClient":
+        """Return new connections to all servers, not opened yet."""
+        from emberflow.strategies.periodic_client import PeriodicClient
+
+        order = self._order
+        if not self._addresses or not order.me.trains:
+            raise ConfigError(
+                "Periodic averaging needs servers, and runs on chief and workers. "
+                f"Received: strategy={order.plan.strategy!r}, role={order.me.role!r}.",
+                fix='Pass strategy="periodic", ps=1 to ef.run.',
+            )
+        client = PeriodicClient(
+            self._addresses, key=order.key, rank=order.me.rank, attempt=order.plan.attempt
+        )
+        self._clients.append(client)
+        return client
+
+    def leave(self) -> None:
+        """Tell the servers that this worker is done, if nobody has."""
+        if self._addresses and self._order.me.trains and not self._clients:
+            self.client().excuse()
+        for client in self._clients:
+            client.leave()

@@ -1,0 +1,159 @@
+"""The part of `ctx` in which nodes serve each other: TensorFlow's servers and strategies, asynchronous training."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from emberflow._node.averaging import Averaging
+from emberflow._node.parallel import Parallel
+from emberflow._node.sharing import Sharing
+from emberflow._plan.tf_config import ClusterSpec
+from emberflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from emberflow.strategies.combiners import Combiner
+    from emberflow.strategies.coordinator import Coordinator
+    from emberflow.strategies.periodic import Periodic
+    from emberflow.strategies.periodic_session import PeriodicSession
+
+
+class ServedError(BaseException):
+    """Unwinds your function on a node that served the chief until the run was over."""
+
+
+class Serving:
+    """What `Context` can do with other nodes' servers; its attributes are the context's."""
+
+    rank: int
+    role: str
+    index: int
+    workers: int
+    ps: int
+    cluster_spec: ClusterSpec
+    devices: tuple[str, ...]
+    _parallel: Parallel
+    _averaging: Averaging
+    _sharing: Sharing
+    _over: threading.Event
+    _send: Callable[[dict[str, Any]], None]
+    report: Callable[..., None]
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this node is the one that saves, exports and returns the value."""
+        return self.rank == 0
+
+    def strategy(self) -> Any:
+        """Return the ``tf.distribute`` strategy for this cluster.
+
+        With parameter servers: ParameterServerStrategy on the chief, which coordinates; on workers and parameter
+        servers the call serves the chief and does not come back: your function ends there. Without: a
+        MultiWorkerMirroredStrategy with two or more workers, TensorFlow's default strategy with one and on the
+        evaluator. Call it once, before any other TensorFlow operation: TensorFlow demands that of collectives.
+        """
+        import tensorflow as tf
+
+        if self.role == "evaluator":
+            return tf.distribute.get_strategy()
+        if self.ps:
+            return self._coordinate() if self.is_chief else self.serve()
+        if self.workers == 1:
+            return tf.distribute.get_strategy()
+        return self._parallel.mirrored_strategy()
+
+    def periodic(self, model: Any, *, interval: int = 100, combiner: "Combiner" = "delta") -> "Periodic":
+        """Train a Keras model on each worker alone, meeting the others at a parameter server now and then.
+
+        Needs ``ef.run(..., strategy="periodic", ps=1)``. Call it on every worker with the same built model: all
+        start from the chief's weights. Give what comes back to `fit` as a callback, and call its `finish` after
+        the last `fit`: the chief then has what all workers have learned.
+
+        Args:
+            model: A built Keras model; its weights are set to those of the server.
+            interval: Steps of this worker between two meetings.
+            combiner: "delta": the server adds what this worker has learned since it last met; "mean": it moves
+                a worker's share of the way to this worker's values; or a function of three flat arrays (the
+                server's values, this worker's, those that this worker pulled) that returns the server's new ones.
+        """
+        from emberflow.strategies.periodic import Periodic
+
+        return Periodic(model, self._averaging.client(), interval, combiner, self.report)
+
+    def periodic_session(
+        self, session: Any, variables: Sequence[Any], *, interval: int = 100, combiner: "Combiner" = "delta"
+    ) -> "PeriodicSession":
+        """Do as `periodic` for a graph of TensorFlow 1: a ``tf.compat.v1.Session`` and the variables to average.
+
+        The variables must be initialised; theirs are set to the server's values.
+        """
+        from emberflow.strategies.periodic_session import PeriodicSession
+
+        return PeriodicSession(session, variables, self._averaging.client(), interval, combiner, self.report)
+
+    def coordinate(
+        self, rows: Callable[[], Any], *, validation: Callable[[], Any] | None = None, first_epoch: int = 0
+    ) -> "Coordinator":
+        """Train Keras models asynchronously with their variables on parameter servers.
+
+        Needs ``ef.run(..., strategy="parameter_server", ps=1)``. Call it on chief and workers, before any other
+        TensorFlow operation. Workers serve from here and do not come back; the chief gets what fits models:
+
+            trainer = ctx.coordinate(lambda: ctx.dataset("train", features="x", label="y", batch_size=32))
+            with trainer.scope():
+                model = build_model()
+            trainer.fit(model, epochs=3)
+
+        Args:
+            rows: Called on each node, on the chief in the scope; returns its own dataset. An epoch is one
+                iteration on every node.
+            validation: The same for rows to evaluate after each epoch.
+            first_epoch: The epoch of the first iteration of `rows` here, when training is resumed.
+        """
+        if not self._sharing.takes_part:
+            raise ConfigError(
+                "ctx.coordinate needs parameter servers and a worker beside the chief. "
+                f"Received: workers={self.workers}, ps={self.ps}.",
+                fix='Pass workers=2, ps=1, strategy="parameter_server" to ef.run.',
+            )
+        strategy = self._coordinate() if self.is_chief else None
+        datasets = {"train": rows} | ({} if validation is None else {"validation": validation})
+        with nullcontext() if strategy is None else strategy.scope():
+            sources = self._sharing.sources(datasets, first_epoch)
+        if strategy is None:
+            self.serve()
+        from emberflow.strategies.coordinator import Coordinator
+
+        return Coordinator(strategy, sources, self.workers)
+
+    def serve(self) -> NoReturn:
+        """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""
+        import tensorflow as tf
+
+        if self._parallel.has_collectives:
+            raise ConfigError(
+                "TensorFlow's collectives have taken this node's address for a server of their own. "
+                f'Received: transport="collectives", or "auto" with gpus={len(self.devices)}.',
+                fix='Pass transport="ring" to ef.run.',
+            )
+        server = tf.distribute.Server(
+            tf.train.ClusterSpec(self.cluster_spec),
+            job_name=self.role,
+            task_index=self.index,
+            protocol="grpc",
+        )
+        self._send({"serving": server.target})
+        self._over.wait()
+        raise ServedError
+
+    def _coordinate(self) -> Any:
+        import tensorflow as tf
+
+        if self.workers < 2:
+            raise ConfigError(
+                "ParameterServerStrategy needs workers beside the chief, which only coordinates. "
+                f"Received: workers={self.workers}, ps={self.ps}.",
+                fix="Pass workers=2 or more.",
+            )
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        return tf.distribute.ParameterServerStrategy(resolver)

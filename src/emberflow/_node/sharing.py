@@ -1,0 +1,60 @@
+"""Rows that one node gives to others when it is slower than they are: the door, and where the others' doors are."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from emberflow._node.order import NodeOrder
+from emberflow._node.parallel import open_door
+
+if TYPE_CHECKING:
+    from emberflow.strategies.sources import Source
+
+ENDPOINT = "rows"
+
+
+class Sharing:
+    """This node's place among those that train on each other's rows."""
+
+    def __init__(self, order: NodeOrder) -> None:
+        self._order = order
+        takes_part = order.plan.strategy == "parameter_server" and order.me.trains
+        self._door = open_door(order.host) if takes_part else None
+        self._addresses: list[str] = []
+
+    @property
+    def endpoint(self) -> dict[str, str]:
+        """What the others must know of us."""
+        if self._door is None:
+            return {}
+        return {ENDPOINT: f"{self._order.host}:{self._door.getsockname()[1]}"}
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this node trains with parameter servers."""
+        return self._door is not None
+
+    def meet(self, endpoints: list[dict[str, str]]) -> None:
+        """Hear of the others."""
+        self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]
+
+    def sources(self, datasets: dict[str, Callable[[], Any]], first_epoch: int) -> "dict[str, Source]":
+        """Return the rows of this node by name, and begin to give them to others; once in a node's life."""
+        from emberflow.strategies.row_exchange import Others, RowServer
+        from emberflow.strategies.sources import Source
+
+        order = self._order
+        assert self._door is not None  # noqa: S101 - `takes_part` was asked before, for the type checker
+        others = Others(self._addresses, key=order.key, rank=order.me.rank)
+        sources = {
+            name: Source(
+                name,
+                make(),
+                rank=order.me.rank,
+                first_epoch=first_epoch if name == "train" else 0,
+                others=others,
+            )
+            for name, make in datasets.items()
+        }
+        takes = {name: source.take for name, source in sources.items()}
+        RowServer(self._door, key=order.key, rank=order.me.rank, takes=takes)
+        return sources

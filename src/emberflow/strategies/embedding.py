@@ -1,0 +1,69 @@
+"""An embedding in several variables, each on a parameter server of its own: for tables larger than one server."""
+
+from typing import Any
+
+import keras
+
+import tensorflow as tf
+from emberflow.config import check_count
+
+
+@keras.saving.register_keras_serializable(package="emberflow")
+class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
+    """Turns whole numbers into vectors, as ``keras.layers.Embedding`` does, from a table cut into `shards`.
+
+    Row ``i`` of the table is in shard ``i % shards``, so that frequent small numbers are spread over all. TensorFlow
+    places the shards on the parameter servers in turn; a step moves only the rows that it looks up.
+
+    Args:
+        input_dim: Rows of the table.
+        output_dim: Length of a vector.
+        shards: How many variables; as many as parameter servers, or a multiple.
+        embeddings_initializer: What the table begins with.
+        **options: As every Keras layer takes them.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        shards: int,
+        embeddings_initializer: Any = "uniform",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        for name, value in (("input_dim", input_dim), ("output_dim", output_dim), ("shards", shards)):
+            check_count(name, value)
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.shards = shards
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ARG002 - Keras' signature
+        """Make the shards."""
+        self.tables = [
+            self.add_weight(
+                name=f"shard_{shard}",
+                shape=(-(-(self.input_dim - shard) // self.shards), self.output_dim),
+                initializer=keras.initializers.clone_initializer(self.embeddings_initializer),
+            )
+            for shard in range(self.shards)
+        ]
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        """Look the vectors up, each on the server that has it."""
+        numbers = tf.cast(inputs, tf.int64)
+        tables = [table.value for table in self.tables]
+        found = tf.compat.v1.nn.embedding_lookup(tables, numbers, partition_strategy="mod")
+        return tf.cast(found, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        """Return the shape of what comes out."""
+        return (*input_shape, self.output_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes the same layer again."""
+        own = {"input_dim": self.input_dim, "output_dim": self.output_dim, "shards": self.shards}
+        initializer = keras.initializers.serialize(self.embeddings_initializer)
+        return {**super().get_config(), **own, "embeddings_initializer": initializer}
