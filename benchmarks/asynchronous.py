@@ -150,7 +150,7 @@ def tester(curve: list[tuple[float, float]]) -> Any:
     _, _, images, labels = digits()
 
     class Test(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_end(self, *_: Any) -> None:
+        def on_epoch_end(self, *_: object) -> None:
             copy = digit_model()
             copy.set_weights(self.model.get_weights())
             guess = copy(images, training=False).numpy().argmax(1)
@@ -180,7 +180,7 @@ class Clock:
 
         fetch = Source.fetch
 
-        def slow_fetch(source: Source, number: Any) -> list[Any]:
+        def slow_fetch(source, number):  # type: ignore[no-untyped-def]
             batch = fetch(source, number)
             if batch[1]:
                 self.step()

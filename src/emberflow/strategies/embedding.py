@@ -45,11 +45,21 @@ class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self.add_weight(
                 name=f"shard_{shard}",
                 shape=(-(-(self.input_dim - shard) // self.shards), self.output_dim),
-                initializer=keras.initializers.clone_initializer(self.embeddings_initializer),
+                initializer=self._initializer_of(shard),
             )
             for shard in range(self.shards)
         ]
         self.built = True
+
+    def _initializer_of(self, shard: int) -> Any:
+        """Return an initializer with a seed of its own: the same would give each shard the same rows."""
+        told = keras.initializers.serialize(self.embeddings_initializer)
+        if not isinstance(told, dict):
+            return self.embeddings_initializer
+        config = dict(told["config"])
+        if isinstance(config.get("seed"), int):
+            config["seed"] += shard
+        return keras.initializers.deserialize(told | {"config": config})
 
     def call(self, inputs: Any) -> Any:
         """Look the vectors up, each on the server that has it."""
