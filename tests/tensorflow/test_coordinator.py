@@ -26,8 +26,8 @@ def recorder(calls: list[tuple[str, int]]) -> Any:
         return lambda number, logs=None: calls.append((kind, number, *sorted(logs or ())))  # type: ignore[arg-type]
 
     return keras.callbacks.LambdaCallback(
-        on_train_begin=lambda logs: calls.append(("train begin", 0)),
-        on_train_end=lambda logs: calls.append(("train end", 0)),
+        on_train_begin=lambda _: calls.append(("train begin", 0)),
+        on_train_end=lambda _: calls.append(("train end", 0)),
         on_epoch_begin=note("epoch begin"),
         on_epoch_end=note("epoch end"),
         on_train_batch_begin=note("batch begin"),
