@@ -42,8 +42,8 @@ class Kind:
 COLUMNS = [f"c{number} {'long' if number % 2 else 'float'}" for number in range(NARROW)]
 KINDS = {
     "a": Kind(
-        rows=150_000,
-        tfos_rows=8_000,
+        rows=120_000,
+        tfos_rows=5_000,
         batch_size=256,
         schema="x array<float>, label long",
         row_bytes=4 * PIXELS,
@@ -51,7 +51,7 @@ KINDS = {
     ),
     "b": Kind(
         rows=400_000,
-        tfos_rows=40_000,
+        tfos_rows=20_000,
         batch_size=256,
         schema="x binary, label long",
         row_bytes=PIXELS,
@@ -59,7 +59,7 @@ KINDS = {
     ),
     "c": Kind(
         rows=800_000,
-        tfos_rows=20_000,
+        tfos_rows=12_000,
         batch_size=1024,
         schema=", ".join([*COLUMNS, "label long"]),
         row_bytes=6 * NARROW,
@@ -67,7 +67,7 @@ KINDS = {
     ),
     "d": Kind(
         rows=5_000,
-        tfos_rows=1_500,
+        tfos_rows=1_000,
         batch_size=32,
         schema="x binary, label long",
         row_bytes=IMAGE_BYTES,

@@ -50,6 +50,19 @@ def test_small_batches_become_few_chunks(tmp_path: Path) -> None:
     file.close()
 
 
+def test_wide_rows_are_written_as_they_come(tmp_path: Path) -> None:
+    batches = [
+        pa.RecordBatch.from_pydict({KEY: [2 * number, 2 * number + 1], "x": [bytes(20_000)] * 2})
+        for number in range(3)
+    ]
+    with SpoolWriter(tmp_path) as writer:
+        for batch in batches:
+            writer.write(batch)
+        file = writer.finish()
+    assert [chunk.num_rows for chunk in Spool(file).chunks] == [2, 2, 2]
+    file.close()
+
+
 @given(keys=st.permutations(range(12)), cuts=st.lists(st.integers(0, 12), max_size=4))
 def test_the_digest_knows_no_order_and_no_batches(keys: list[int], cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 12]

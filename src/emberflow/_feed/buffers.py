@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64  # TensorFlow takes an array over as it is if it begins at a multiple of this; else it copies
-_KEPT = 8
+SMALL = 64 << 10  # bytes; below, fresh memory costs nothing
+_KEPT = 16  # a window of one batch: some are filled, handed over, read ahead (`PREFETCH`) and used at a time
+_SLACK = 4  # how many times larger than asked for memory may be, so that small arrays do not hold large ones
 
 
 class Buffers:
@@ -27,22 +29,22 @@ class Buffers:
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         with self._lock:
-            owner = self._free(size)
+            owner = self._free(size) if size >= SMALL else np.empty(size + ALIGNMENT, np.uint8)
             start = -owner.ctypes.data % ALIGNMENT
             # All views that are made of this one keep `owner` alive, and count as its references.
             rows: NDArray[Any] = owner[start : start + size].view(dtype).reshape(shape)
             return rows
 
     def _free(self, size: int) -> NDArray[np.uint8]:
-        for index in _idle(self._owners):
-            if size + ALIGNMENT <= self._owners[index].nbytes:
-                return self._owners[index]
+        sizes = {index: self._owners[index].nbytes for index in _idle(self._owners)}
+        fitting = [index for index, held in sizes.items() if size + ALIGNMENT <= held <= _SLACK * size]
+        if fitting:
+            return self._owners[min(fitting, key=sizes.__getitem__)]
         owner = np.empty(size + size // 8 + ALIGNMENT, np.uint8)
-        idle = _idle(self._owners)
         if len(self._owners) < _KEPT:
             self._owners.append(owner)
-        elif idle:
-            self._owners[idle[0]] = owner  # too small for what is asked for now
+        elif sizes:
+            self._owners[min(sizes)] = owner  # it fits nothing that is asked for now
         return owner
 
 

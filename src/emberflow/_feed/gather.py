@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from emberflow._feed.buffers import Buffers
 from emberflow._feed.columns import BYTES, Column
 from emberflow._feed.convert import Wire, can_view, view_of, wire_of
-from emberflow._feed.spool import Spool
+from emberflow._feed.spool import WIDE_ROW, Spool
 
 _LEAST_BYTES = 4 << 20
 _MOST_BYTES = 24 << 20
 _MOST_ROWS = 1 << 18
 _CHUNK_NANOSECONDS = 80_000
-_WIDE = 512  # bytes of a row from which one copy more costs more than scattered writes
 
 Rows = NDArray[np.int64]
 
@@ -61,14 +60,14 @@ def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
 
     Enough that the work for each chunk of each column is small beside that for its rows, and no more: what
     fits into the processor's cache is copied faster. Measured best: 24 MB for forty narrow columns, 4 to 8
-    for rows of 3 kB.
+    for rows of 3 kB. Of wide rows the chunks do not matter, and a window of one batch need not be cut.
     """
     if not spool.rows:
         return 1
     tops = {column.leaf.path[0] for column in columns}
     row = sum(int(chunk.column(name).nbytes) for chunk in spool.chunks for name in tops) / spool.rows
     nanoseconds = 5 + row / max(1, len(columns)) / 4  # to copy one value
-    wanted = len(spool.chunks) * _CHUNK_NANOSECONDS / nanoseconds
+    wanted = 0.0 if row >= WIDE_ROW else len(spool.chunks) * _CHUNK_NANOSECONDS / nanoseconds
     least, most = _LEAST_BYTES / max(1.0, row), _MOST_BYTES / max(1.0, row)
     return int(max(1, min(max(least, wanted), most, _MOST_ROWS)))
 
@@ -117,11 +116,11 @@ class _Pick:
             edges = np.clip(starts, first, first + self.rows) - first
             self._ranked = places
         else:
-            self.order = np.argsort(places)
-            self._ranked = places[self.order]
+            order = np.argsort(places)
+            self._ranked = places[order]
             edges = np.searchsorted(self._ranked, starts)
             self.back = np.empty(self.rows, np.int64)
-            self.back[self.order] = np.arange(self.rows)
+            self.back[order] = np.arange(self.rows)
         held = np.flatnonzero(np.diff(edges))
         self._runs = [(int(chunk), int(edges[chunk]), int(edges[chunk + 1])) for chunk in held]
         self._starts = starts
@@ -158,16 +157,15 @@ class _Source:
         elif pick.in_order:
             for chunk, start, stop, at in pick.runs():
                 rows[start:stop] = self._views[chunk][int(at[0]) : int(at[-1]) + 1]
-        elif rows.nbytes >= _WIDE * pick.rows:
-            self._scatter(self._views, rows, pick)
         else:
             self._take_twice(self._views, rows, pick)
 
-    def _scatter(self, views: list[NDArray[Any]], rows: NDArray[Any], pick: _Pick) -> None:
-        for chunk, start, stop, at in pick.runs():
-            rows[pick.order[start:stop]] = views[chunk][at]
-
     def _take_twice(self, views: list[NDArray[Any]], rows: NDArray[Any], pick: _Pick) -> None:
+        """Take the rows chunk by chunk, then bring them into order.
+
+        Numpy's own indexing would copy twice as well, and the first time into memory that is new each time: what
+        the kernel takes to clear that costs more than the copy.
+        """
         ranked = self._buffers.empty(rows.shape, views[0].dtype)
         for chunk, start, stop, at in pick.runs():
             # mode="clip": with the default numpy would write into a buffer first, to undo it on an error.

@@ -34,11 +34,9 @@ class Taken:
         return int(tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64))
 
     def note(self, tag: Any, batch: Any) -> Any:
-        """Keep the tag; give the batch on. Runs in the dataset's graph."""
-        import tensorflow as tf
-
-        with tf.control_dependencies([self._note(tag)]):
-            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+        """Keep the tag; give the batch on. Runs in the dataset's graph, which runs what has an effect."""
+        self._note(tag)
+        return batch
 
     def _note(self, tag: Any) -> Any:
         import tensorflow as tf
@@ -61,7 +59,9 @@ def make_batches(
         def cut(start: Any, stop: Any, tag: Any) -> Any:
             return tag, arrange(_cut(parts, wire, start, stop))
 
-        return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:], tags)).map(cut)
+        # As vectors of one: what a slice begins and ends with, without an operation to make them.
+        starts, stops = bounds[:-1, tf.newaxis], bounds[1:, tf.newaxis]
+        return tf.data.Dataset.from_tensor_slices((starts, stops, tags)).map(cut)
 
     batches = tf.data.Dataset.from_generator(windows, output_signature=specs).prefetch(1).flat_map(split)
     if steps is not None:
@@ -102,7 +102,7 @@ def _cut(parts: Sequence[Part], wire: Sequence[Any], start: Any, stop: Any) -> d
     for part in parts:
         values = next(arrays)
         if part.stacked:
-            rows = tf.unstack(values[:, start:stop], num=len(part.columns))
+            rows = tf.unstack(_slice(values, start, stop, axis=1), num=len(part.columns))
             batch.update(zip((column.name for column in part.columns), rows, strict=True))
         else:
             column = part.columns[0]
@@ -115,5 +115,25 @@ def _rows(column: Column, values: Any, splits: list[Any], start: Any, stop: Any)
     import tensorflow as tf
 
     if not column.ragged:
-        return values[start:stop]
-    return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)[start:stop]
+        return _slice(values, start, stop)
+    whole = tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)
+    return whole[start[0] : stop[0]]
+
+
+def _slice(values: Any, start: Any, stop: Any, axis: int = 0) -> Any:
+    """Return a part of an axis by one operation; Python's own notation makes five of it."""
+    import tensorflow as tf
+
+    ahead = tf.zeros([axis], tf.int64)
+    rows = tf.raw_ops.StridedSlice(
+        input=values,
+        begin=tf.concat([ahead, start], 0) if axis else start,
+        end=tf.concat([ahead, stop], 0) if axis else stop,
+        strides=tf.ones([axis + 1], tf.int64),
+        begin_mask=axis,
+        end_mask=axis,
+    )
+    shape = values.shape.as_list()
+    shape[axis] = None
+    rows.set_shape(shape)
+    return rows

@@ -26,6 +26,7 @@ from emberflow._feed.facts import ColumnFacts, ShardFacts, add_facts, observe
 from emberflow.errors import DataError, StorageError
 
 CHUNK_BYTES = 32 << 20  # few large chunks make random access fast; this much is held while writing
+WIDE_ROW = 16 << 10  # bytes; rows of this size are found as fast in small chunks, and one copy is saved
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -77,7 +78,7 @@ class SpoolWriter:
         self._columns = add_facts([self._columns, observe(batch)])
         self._waiting.append(batch)
         self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= self._chunk_bytes:
+        if self._waiting_bytes >= self._chunk_bytes or batch.nbytes >= WIDE_ROW * batch.num_rows:
             self._flush()
 
     def finish(self) -> SpoolFile:
