@@ -68,6 +68,7 @@ def test_digits_with_validation(spark_gpus: "SparkSession", strategy: str) -> No
     assert [report.role for report in model.result.reports] == ["chief", "worker", "ps"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_a_killed_server_costs_a_restart_from_the_checkpoint(
     spark_gpus: "SparkSession", tmp_path: Path, strategy: str
@@ -88,6 +89,7 @@ def test_a_killed_server_costs_a_restart_from_the_checkpoint(
     assert steps[0] > 200 - 30  # it went on where the first attempt stood
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_a_killed_worker_is_forgiven(spark_gpus: "SparkSession", tmp_path: Path, strategy: str) -> None:
     model = estimator(
@@ -99,6 +101,7 @@ def test_a_killed_worker_is_forgiven(spark_gpus: "SparkSession", tmp_path: Path,
     assert accuracy_of(model) >= 0.93  # a third of the rows is gone
 
 
+@pytest.mark.full
 def test_two_servers_share_the_variables_and_a_worker_has_no_rows(spark_gpus: "SparkSession") -> None:
     rows = digit_rows(spark_gpus).limit(2).repartition(1)
     for strategy in ASYNCHRONOUS:

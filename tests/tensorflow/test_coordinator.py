@@ -168,6 +168,7 @@ def embed(ctx: Any) -> Any:
     }
 
 
+@pytest.mark.full
 def test_an_embedding_is_spread_over_servers(spark_gpus: "SparkSession") -> None:
     rows = spark_gpus.range(0, 101, 1, 2).selectExpr("id as word", "cast(id % 2 as float) as label")
     value = ef.run(
@@ -202,6 +203,7 @@ def fit_tf_keras(ctx: Any) -> Any:
     return losses, [float(value.item()) for value in model.get_weights()]
 
 
+@pytest.mark.full
 def test_tf_keras_fits_under_its_own_strategy(spark_gpus: "SparkSession") -> None:
     losses, weights = ef.run(
         fit_tf_keras, workers=3, ps=1, strategy="parameter_server", spark=spark_gpus, verbose=False

@@ -138,6 +138,7 @@ def test_training_goes_on_without_a_worker_that_was_killed(
     assert "The run goes on without it" in caplog.text
 
 
+@pytest.mark.full
 def test_a_killed_server_costs_a_restart(spark_gpus: "SparkSession", tmp_path: Path) -> None:
     def fn(ctx: Any) -> Any:
         model = digit_model()

@@ -1,0 +1,116 @@
+"""Rows of slow nodes for fast ones: each batch once, whoever takes it; strings and ragged rows too."""
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from emberflow.errors import PeerError
+
+KEY = b"k" * 32
+BATCH = 4
+
+
+@contextmanager
+def nodes(sizes: list[int], first_epoch: int = 0) -> Iterator[list[Any]]:
+    """Yield a source for each node, all of which know each other."""
+    import tensorflow as tf
+    from emberflow.strategies.row_exchange import Others, RowServer
+    from emberflow.strategies.sources import Source
+
+    doors = [socket.create_server(("127.0.0.1", 0)) for _ in sizes]
+    addresses = [f"127.0.0.1:{door.getsockname()[1]}" for door in doors]
+    sources, servers = [], []
+    for rank, size in enumerate(sizes):
+        numbers = tf.range(size, dtype=tf.int64) + 1000 * rank
+        dataset = tf.data.Dataset.from_tensor_slices(numbers).batch(BATCH)
+        dataset = dataset.map(
+            lambda batch: {
+                "number": batch,
+                "text": tf.strings.as_string(batch),
+                "ragged": tf.RaggedTensor.from_row_lengths(
+                    tf.range(tf.reduce_sum(batch % 3)), tf.cast(batch % 3, tf.int64)
+                ),
+            }
+        )
+        others = Others(addresses, key=KEY, rank=rank)
+        source = Source("train", dataset, rank=rank, first_epoch=first_epoch, others=others)
+        servers.append(RowServer(doors[rank], key=KEY, rank=rank, takes={"train": source.take}))
+        sources.append(source)
+    for source, server, address in zip(sources, servers, addresses, strict=True):
+        source.server, source.address = server, address
+    try:
+        yield sources
+    finally:
+        for server in servers:
+            server.close()
+
+
+def numbers_of(source: Any, fetched: list[Any]) -> list[int]:
+    """Return the numbers of a batch, and see that its other columns belong to them."""
+    import tensorflow as tf
+
+    tensors = [tf.convert_to_tensor(leaf) for leaf in fetched[3:]]
+    batch = tf.nest.pack_sequence_as(source.spec, tensors, expand_composites=True)
+    numbers = batch["number"].numpy().tolist()
+    assert [int(text) for text in batch["text"].numpy()] == numbers
+    assert batch["ragged"].row_lengths().numpy().tolist() == [number % 3 for number in numbers]
+    assert int(fetched[1]) == len(numbers)
+    return numbers
+
+
+def drain(source: Any, epoch: int) -> list[tuple[int, int]]:
+    """Take all that a node can get in an epoch; return owner and number of each row."""
+    rows = []
+    while not (fetched := source.fetch(epoch))[2]:
+        rows += [(int(fetched[0]), number) for number in numbers_of(source, fetched)]
+    return rows
+
+
+def test_a_node_takes_its_own_rows_first_and_then_those_that_others_have_left() -> None:
+    with nodes([6, 0, 10]) as (first, _, third):
+        early = third.fetch(0)
+        mine = drain(first, 0)
+        assert mine[:6] == [(0, number) for number in range(6)]
+        assert {owner for owner, _ in mine[6:]} == {2}
+        everything = sorted([number for _, number in mine] + numbers_of(third, early))
+        assert everything == [*range(6), *range(2000, 2010)]
+        assert drain(third, 0) == []
+        assert sorted(number for _, number in drain(third, 1)) == everything  # the next epoch has all again
+
+
+def test_nodes_that_take_at_the_same_time_get_each_row_once() -> None:
+    with nodes([40, 3, 41]) as sources, ThreadPoolExecutor(3) as pool:
+        for epoch in range(5):
+            taken = [row for rows in pool.map(drain, sources, [epoch] * 3) for row in rows]
+            assert sorted(number for _, number in taken) == [
+                *range(40),
+                *range(1000, 1003),
+                *range(2000, 2041),
+            ]
+
+
+def test_a_resumed_node_has_nothing_before_its_first_epoch() -> None:
+    with nodes([4, 4], first_epoch=3) as (first, _):
+        assert drain(first, 2) == []
+        assert len(drain(first, 3)) == 8
+
+
+def test_a_node_that_is_gone_is_done_without() -> None:
+    with nodes([4, 8]) as (first, second):
+        second.server.close()
+        assert drain(first, 0) == [(0, number) for number in range(4)]
+
+
+def test_a_stranger_gets_no_rows() -> None:
+    from emberflow.strategies.row_exchange import Others
+
+    with nodes([4]) as (only,):
+        stranger = Others([only.address], key=b"x" * 32, rank=0)
+        stranger._addresses = {0: only.address}
+        with pytest.raises(PeerError):
+            stranger._ask(0, "train", 0, [])
+        assert len(drain(only, 0)) == 4
