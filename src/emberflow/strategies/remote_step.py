@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow.errors import ModelError
 from emberflow.strategies.sources import next_batch
 
 
@@ -24,14 +25,18 @@ def train_step_of(model: Any, strategy: Any, name: str, spec: Any) -> Callable[.
         fresh = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in metrics]
         with keras.StatelessScope(state_mapping=fresh) as scope:
             model.train_step(batch)
-        counters = [optimizer.iterations for optimizer in _optimizers(model)]
+        optimized = [variable for optimizer in _optimizers(model) for variable in optimizer.variables]
+        counters = [variable for variable in optimized if variable.name == "iteration"]
         for variable in metrics:
             _server_value(variable).assign_add(scope.get_current_value(variable))
         for variable in counters:
             if scope.get_current_value(variable) is not None:
                 _server_value(variable).assign_add(1)
         added = {id(variable) for variable in [*metrics, *counters]}
-        for variable in model.variables:  # moving statistics, seeds, what a constraint has changed
+        for variable in [
+            *model.variables,
+            *optimized,
+        ]:  # moving statistics, seeds, what a constraint has changed
             value = scope.get_current_value(variable)
             if value is not None and id(variable) not in added:
                 _server_value(variable).assign(value)
@@ -75,13 +80,19 @@ def prepare(model: Any, spec: Any) -> None:
     def call(batch: Any) -> None:
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         predicted = model(x, training=False)
-        loss = model.compute_loss(x=x, y=y, y_pred=predicted, sample_weight=weight, training=False)
-        for metric in model.metrics[:1]:
-            metric.update_state(loss)
-        model.compute_metrics(x, y, predicted, sample_weight=weight)
+        if model.loss is not None:
+            model.compute_loss(x=x, y=y, y_pred=predicted, sample_weight=weight, training=False)
+        if y is not None:
+            model.compute_metrics(x, y, predicted, sample_weight=weight)
 
     tf.function(call).get_concrete_function(spec)  # traced, never run
     for optimizer in _optimizers(model):
+        if optimizer.gradient_accumulation_steps:
+            raise ModelError(
+                "Workers at their own pace cannot accumulate gradients together. Received: "
+                f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}.",
+                "Leave it out, and use larger batches.",
+            )
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
 

@@ -10,11 +10,11 @@ import numpy as np
 
 import tensorflow as tf
 from emberflow._wire.handshake import prove_as_client
-from emberflow.errors import PeerError
+from emberflow.errors import DataError, PeerError
 from emberflow.strategies.array_wire import Wire
 from emberflow.strategies.reception import Reception
 
-ASK, BATCH, OVER = range(32, 35)
+ASK, BATCH, OVER, FAILED = range(32, 36)
 CONNECT_TIMEOUT = 10.0
 
 Leaves = list[Any]
@@ -45,7 +45,11 @@ class RowServer:
     def _talk(self, wire: Wire) -> None:
         while True:
             _, facts, _ = wire.receive()
-            taken = self._takes[facts["name"]](int(facts["epoch"]))
+            try:
+                taken = self._takes[facts["name"]](int(facts["epoch"]))
+            except Exception as error:
+                wire.send(FAILED, {"problem": f"{type(error).__name__}: {error}"})
+                raise
             if taken is None:
                 wire.send(OVER, {})
                 continue
@@ -96,6 +100,10 @@ class Others:
         wire = self._wires.get(rank) or self._dial(rank)
         wire.send(ASK, {"name": name, "epoch": epoch})
         kind, facts, nbytes = wire.receive()
+        if kind == FAILED:
+            raise DataError(
+                f"The rows of rank {rank} could not be read there: {facts['problem']}", fix="See its log."
+            )
         if kind == OVER:
             return None
         data = np.empty(nbytes, np.uint8)
