@@ -116,6 +116,7 @@ class KerasModel(Model, ColumnParams, MLWritable):
             inputs=inputs,
             outputs=outputs,
             batch_size=self.getOrDefault("batchSize"),
+            gpus=self.getOrDefault("gpusPerTask"),
             dtypes={name: "uint8" for name in features if kinds.get(name) == "binary"},  # as in training
         )
         for answer in answers:
