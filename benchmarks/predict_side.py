@@ -89,9 +89,10 @@ def loader(model: str) -> Callable[[], Callable[[Any], Any]]:
         loaded = tf.saved_model.load(model)
         signature = loaded.signatures["serving_default"]
 
-        def answer(x: Any, keep: Any = loaded) -> Any:  # noqa: ARG001 - its variables must live
+        def answer(x: Any) -> Any:
             return signature(x=tf.constant(x, tf.float32))["output_0"].numpy()
 
+        answer.model = loaded  # type: ignore[attr-defined] # its variables must live
         return answer
 
     return load

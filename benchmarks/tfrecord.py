@@ -4,11 +4,12 @@ Three tables: (a) 784 floats and a label, (b) 40 narrow columns, (c) images of 1
 Parquet through Spark, read through Spark into nothing (``noop``). Sides: Emberflow's data source; protobuf row by
 row in Python (``tf.train.Example`` in ``mapInArrow``, as one writes it by hand); Spark's own Parquet, for scale;
 and for reading, on the same files in one process without Spark, ``tf.data`` with ``parse_example`` and
-``ef.TFRecords`` (what the nodes of ``ef.run`` do). Of table (a) also with its floats packed into a binary column.
-What is read is five copies of what was written (protobuf reads one: it is slow), since each query that reads
-through a Python source has a fixed cost, which is measured on a table of one row. Where the variable
-``EMBERFLOW_SPARK_TFRECORD_JAR`` names LinkedIn's jar (for Scala 2.12), also that, on PySpark 3.5 in an environment
-of its own. CPU seconds are those of the whole process tree, JVM included; all sides are warm and measured in turn.
+``ef.TFRecords`` (what the nodes of ``ef.run`` do). Of table (a) also with its floats packed into a binary column;
+and ``tuned``, as the page on TFRecord says. What is read is five copies of what was written (protobuf reads one: it
+is slow), since each query that reads through a Python source has a fixed cost, which is measured on a table of one
+row. Where the variable ``EMBERFLOW_SPARK_TFRECORD_JAR`` names LinkedIn's jar (for Scala 2.12), also that, on
+PySpark 3.5 in an environment of its own. CPU seconds are those of the whole process tree, JVM included; all sides
+are warm and measured in turn.
 ``python -m benchmarks.tfrecord [REPEATS]``
 """
 
@@ -140,7 +141,7 @@ def running_drivers() -> Iterator[dict[str, Driver]]:
         log = held.enter_context((HERE / "tfrecord.log").open("wb"))
         make_tables(folder)
         drivers = {}
-        for kind in ("spark", "tfdata", "tfrecords", *(["jar"] if JAR else [])):
+        for kind in ("spark", "tuned", "tfdata", "tfrecords", *(["jar"] if JAR else [])):
             drivers[kind] = Driver(kind, folder, log)
             held.callback(drivers[kind].close)
         yield drivers
@@ -174,7 +175,7 @@ def measure_fixed(driver: Driver, repeats: int) -> dict[str, Any]:
 def measure(drivers: dict[str, Driver], action: str, table: str, repeats: int) -> dict[str, Any]:
     """Let all sides do one thing in turn; return rows per CPU-second of each."""
     names = ["emberflow", "protobuf", "parquet"]
-    names += ["tfdata", "tfrecords"] if action == "read" else []
+    names += ["tuned", "tfdata", "tfrecords"] if action == "read" else []
     names += ["packed"] if (action, table) == ("read", "a") else []
     names += ["jar"] if "jar" in drivers else []
     sides = {side: partial(drivers.get(side, drivers["spark"]).rate, action, side, table) for side in names}

@@ -11,7 +11,7 @@ def main():
     out = sys.stdout
     sys.stdout = sys.stderr
     alone = {"tfdata": read_with_tensorflow, "tfrecords": read_without_spark}
-    act = alone[kind](folder) if kind in alone else spark_side(folder, jar if kind == "jar" else "")
+    act = alone[kind](folder) if kind in alone else spark_side(folder, SETTINGS[kind](jar))
     for line in sys.stdin:
         command = json.loads(line)
         if command is not None:
@@ -19,11 +19,22 @@ def main():
         print("done", file=out, flush=True)
 
 
-def spark_side(folder, jar):
+SETTINGS = {
+    "spark": lambda _: {},
+    "jar": lambda jar: {"spark.jars": jar},
+    "tuned": lambda _: {
+        "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true"
+        " -Darrow.enable_null_check_for_get=false",
+        "spark.python.unix.domain.socket.enabled": "true",
+    },
+}
+
+
+def spark_side(folder, more):
     from pyspark.sql import SparkSession
 
     settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "3g"}
-    settings.update({"spark.jars": jar} if jar else {})
+    settings.update(more)
     builder = SparkSession.builder.master("local[2]")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -40,6 +51,7 @@ def spark_side(folder, jar):
             ("read", "emberflow"): lambda: drain(
                 load(spark, rows, copied(folder, f"{table}.tfrecord", copies))
             ),
+            ("read", "tuned"): lambda: drain(load(spark, rows, copied(folder, f"{table}.tfrecord", copies))),
             ("read", "packed"): lambda: drain(
                 load_packed(spark, copied(folder, f"{table}.tfrecord", copies))
             ),

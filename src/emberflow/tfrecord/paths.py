@@ -15,8 +15,8 @@ from emberflow.tfrecord.files import compression_of
 from emberflow.tfrecord.options import SPLIT_BYTES, Options
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_LEAST_SPLIT = 4 << 20
-_TASKS = 32
+_LEAST_SPLIT = 16 << 20
+_TASKS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
