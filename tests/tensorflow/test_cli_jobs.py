@@ -136,15 +136,9 @@ def test_train_on_other_formats_and_inside_spark_submit(folder: Path, kind: str)
 def test_train_and_predict_on_connect(folder: Path, spark_connect: "SparkSession") -> None:
     master = ["--master", f"sc://{spark_connect.client._builder.endpoint}"]  # type: ignore[attr-defined]
     model, out = str(folder / "model-connect"), folder / "from-connect.json"
-    run(
-        *EMBERFLOW,
-        "train",
-        str(folder / "program.py"),
-        str(folder / "rows.parquet"),
-        model,
-        *COLUMNS,
-        *master,
-    )
+    train = ["train", str(folder / "program.py"), str(folder / "rows.parquet"), model, *COLUMNS, *master]
+    assert "Pass both as numbers" in run(*EMBERFLOW, *train, code=2).stderr  # Connect does not tell its slots
+    run(*EMBERFLOW, *train, "--workers", "2")
     run(*EMBERFLOW, "predict", str(folder / "rows.parquet"), model, str(out), *master)
     assert [row["id"] for row in read_back(out, "json")] == list(range(64))
 

@@ -33,7 +33,12 @@ def train(
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in one step of one worker.")] = 32,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "--num-workers", min=1, help="Nodes that train; every slot if left out."),
+        typer.Option(
+            "--workers",
+            "--num-workers",
+            min=1,
+            help="Nodes that train; every slot if left out, but on Connect.",
+        ),
     ] = None,
     validation_split: Annotated[float, typer.Option(help="Share of the rows to validate on.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Orders of rows, the split, Dropout and the like.")] = 0,

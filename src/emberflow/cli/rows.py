@@ -32,6 +32,7 @@ def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
         yield active
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # this process is the command's own
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else TensorFlow opens with a page about CPU features
     builder = SparkSession.builder.appName(app_name)
     if (master or "").startswith("sc://"):
         builder = builder.remote(str(master))
