@@ -44,25 +44,9 @@ def prepare_environment() -> None:
 prepare_environment()
 
 
-# Each of these takes minutes on two cores, most on clusters of their own: `make test-full` runs them.
-FULL = (
-    "spark/test_gpus.py",
-    "spark/test_restarts.py",
-    "spark/test_roles.py",
-    "spark/test_tensorboard.py",
-    "tensorflow/test_between_graph.py",
-    "tensorflow/test_evaluator.py",
-    "tensorflow/test_model_parallel.py",
-    "tensorflow/test_parameter_server.py",
-)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests of one kind of cluster together: going from one to another takes ten seconds."""
-    for item in items:
-        if item.path.as_posix().endswith(FULL):
-            item.add_marker(pytest.mark.full)
     items.sort(key=_place)
 
 
