@@ -25,7 +25,7 @@ PARAMETERS = 10_000_000
 ROUNDS = 20
 NODES = 3
 STEP = 0.030  # seconds; the slow node's is twice that
-EPOCHS = 8
+EPOCHS = 12
 BATCH = 16
 STRATEGIES = ("data_parallel", "parameter_server", "periodic")
 
