@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(400)]
 
+EPOCHS = 15
 ASYNCHRONOUS = ("parameter_server", "periodic")
 
 
@@ -23,7 +24,7 @@ def estimator(strategy: str, **params: Any) -> ef.KerasEstimator:
         "model": digit_model,
         "featuresCol": "image",
         "batchSize": 16,
-        "epochs": 12,
+        "epochs": EPOCHS,
         "numWorkers": 2,
         "strategy": strategy,
         "syncInterval": 5,
@@ -63,7 +64,7 @@ def test_digits_with_validation(spark_gpus: "SparkSession", strategy: str) -> No
     print(f"{strategy}: {accuracy:.4f} in {model.result.seconds:.1f} s")
     assert accuracy >= 0.97
     assert set(model.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
-    assert len(model.history["val_loss"]) == 12
+    assert len(model.history["val_loss"]) == EPOCHS
     assert model.history["val_accuracy"][-1] >= 0.9
     assert [report.role for report in model.result.reports] == ["chief", "worker", "ps"]
 
@@ -82,7 +83,7 @@ def test_a_killed_server_costs_a_restart_from_the_checkpoint(
     ).fit(digit_rows(spark_gpus))
     assert (tmp_path / "killed").exists()
     assert model.result.attempts == 2
-    assert len(model.history["loss"]) == 12  # each epoch once, those of the first attempt too
+    assert len(model.history["loss"]) == EPOCHS  # each epoch once, those of the first attempt too
     assert model.history["loss"][-1] < model.history["loss"][0] / 4
     assert accuracy_of(model) >= 0.96
     steps = sorted(int(path.name[5:]) for path in (tmp_path / "checkpoints").glob("attempt-00001-*/step-*"))

@@ -34,7 +34,10 @@ def digit_model() -> Any:
     model = keras.Sequential(
         [
             keras.layers.Input((64,)),
-            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Reshape((8, 8, 1)),
+            keras.layers.Conv2D(16, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, activation="relu"),
             keras.layers.BatchNormalization(),
             keras.layers.Dropout(0.1),
             keras.layers.Dense(10, activation="softmax"),

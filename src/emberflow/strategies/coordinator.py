@@ -138,11 +138,12 @@ class Coordinator:
             while flight or not is_over:
                 while not is_over and len(flight) < self._ahead:
                     flight.append(self._coordinator.schedule(step, args=(epoch,)))
-                owner, rows, none_left, logs = flight.popleft().fetch()
-                if none_left:
-                    is_over = True
-                else:
-                    yield int(owner), int(rows), logs
+                fetched = _fetched(flight.popleft())
+                if fetched is not None:
+                    owner, rows, none_left, logs = fetched
+                    is_over = is_over or bool(none_left)
+                    if not none_left:
+                        yield int(owner), int(rows), logs
                 yield from own.ready()
             yield from own.rest()
 
@@ -205,6 +206,16 @@ class _OwnSteps:
             self._done.put(None)
         except Exception as error:  # noqa: BLE001 - the thread that trains raises it
             self._done.put(error)
+
+
+def _fetched(result: Any) -> Any:
+    """Return what came of a step; None if the worker that has it was lost after the step was done."""
+    try:
+        return result.fetch()
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+        if "/job:ps" in error.message or "/job:worker" not in error.message:
+            raise
+        return None
 
 
 def _floats(logs: Any) -> dict[str, float]:
