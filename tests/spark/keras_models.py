@@ -26,6 +26,11 @@ def flower_rows(spark: "SparkSession", rows: int = ROWS) -> "DataFrame":
     )
 
 
+def predictions(scored: "DataFrame") -> list[list[float]]:
+    """Return id and prediction of all rows, in order."""
+    return sorted([row["id"], row["prediction"]] for row in scored.select("id", "prediction").collect())
+
+
 def flower_model(seed: int = 3) -> Any:
     """Build a classifier of two numbers into three kinds."""
     import keras
@@ -39,6 +44,37 @@ def flower_model(seed: int = 3) -> Any:
         ]
     )
     model.compile(keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def measured_rows(spark: "SparkSession", rows: int = ROWS) -> "DataFrame":
+    """Two features, one of them Spark's vector, two labels, a weight, and whether the row is held out."""
+    from pyspark.ml.functions import array_to_vector
+    from pyspark.sql import functions as F
+
+    noise = (F.col("id") * 37 % 101) / 101.0
+    return spark.range(0, rows, 1, 3).select(
+        "id",
+        F.array(noise, 1 - noise).cast("array<float>").alias("left"),
+        array_to_vector(F.array(noise * 2, noise - 0.5)).alias("right"),
+        (noise * 3).alias("value"),
+        (noise > 0.5).cast("int").alias("sign"),
+        F.when(F.col("id") % 2 == 0, 1.0).otherwise(0.0).alias("weight"),
+        (F.col("id") % 4 == 0).alias("held_out"),
+    )
+
+
+def two_headed_model() -> Any:
+    """Build a model with two inputs and two outputs, compiled in a way that the estimator's Params change."""
+    import keras
+
+    keras.utils.set_random_seed(4)
+    left, right = keras.Input((2,), name="left"), keras.Input((2,), name="right")
+    joined = keras.layers.Dense(8, "tanh")(keras.layers.Concatenate()([left, right]))
+    value = keras.layers.Dense(1, name="value")(joined)
+    sign = keras.layers.Dense(1, "sigmoid", name="sign")(joined)
+    model = keras.Model({"left": left, "right": right}, {"value": value, "sign": sign})
+    model.compile("sgd", {"value": "mae", "sign": "binary_crossentropy"})
     return model
 
 

@@ -1,6 +1,6 @@
 """KerasEstimator and KerasModel on real clusters: Spark ML's ways, saving, resume."""
 
-import os
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 import emberflow as ef
-from tests.spark.keras_models import KillOnce, flower_model, flower_rows
+from tests.spark.keras_models import (
+    KillOnce,
+    flower_model,
+    flower_rows,
+    measured_rows,
+    predictions,
+    two_headed_model,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,18 +36,21 @@ def estimator(**params: Any) -> ef.KerasEstimator:
     return ef.KerasEstimator(**(given | params))
 
 
-def predictions(scored: "DataFrame") -> list[tuple[int, float]]:
-    return sorted((row["id"], row["prediction"]) for row in scored.select("id", "prediction").collect())
+def elsewhere(path: str, master: str) -> list[list[float]]:
+    """Return what a new process with a session of its own predicts with the saved pipeline."""
+    command = [sys.executable, "-m", "tests.spark.load_elsewhere", path, master]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: list[list[float]] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
 
 
-def test_pipeline_with_sparks_own_stages_saves_and_loads_elsewhere(
-    spark_cluster: "SparkSession", tmp_path: Path
-) -> None:
+def check_pipeline(rows: "DataFrame", path: str, master: str) -> None:
+    """Fit with Spark's own stages around ours, judge by Spark's evaluator, save, load here and elsewhere."""
     from pyspark.ml import Pipeline, PipelineModel
     from pyspark.ml.evaluation import MulticlassClassificationEvaluator
     from pyspark.ml.feature import StringIndexer, VectorAssembler
 
-    rows = flower_rows(spark_cluster)
     stages = [
         StringIndexer(inputCol="kind", outputCol="index"),
         VectorAssembler(inputCols=["length", "width"], outputCol="both"),
@@ -59,42 +69,64 @@ def test_pipeline_with_sparks_own_stages_saves_and_loads_elsewhere(
     accuracy = MulticlassClassificationEvaluator(labelCol="index", metricName="accuracy").evaluate(scored)
     assert accuracy > 0.9
     assert {"kind", "both", "rawPrediction", "probability", "prediction"} <= set(scored.columns)
-
-    path = f"file://{tmp_path}/pipeline"
     fitted.write().overwrite().save(path)
-    assert predictions(PipelineModel.load(path).transform(rows)) == predictions(scored)
+    expected = predictions(scored)
+    assert predictions(PipelineModel.load(path).transform(rows)) == expected
+    assert elsewhere(path, master) == expected
 
-    keras_stage = str(next((tmp_path / "pipeline" / "stages").glob("2_*")))
-    code = (
-        "import sys, numpy as np, emberflow as ef\n"
-        "model = ef.KerasModel.load(sys.argv[1])\n"
-        "print(model.keras().predict(np.array([[0.1, 0.0], [2.1, 4.0]]), verbose=0).argmax(1).tolist())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, keras_stage],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=dict(os.environ),
-    )
-    expected = (
-        fitted.stages[2].keras().predict(np.array([[0.1, 0.0], [2.1, 4.0]]), verbose=0).argmax(1).tolist()
-    )
-    assert done.stdout.strip().splitlines()[-1] == str(expected)
+
+def test_pipeline_with_sparks_own_stages_saves_and_loads_elsewhere(
+    spark_cluster: "SparkSession", tmp_path: Path
+) -> None:
+    check_pipeline(flower_rows(spark_cluster), f"file://{tmp_path}/pipeline", "local[1]")
 
 
 @pytest.mark.full
-def test_cross_validator_with_parallel_fits_queues_for_slots(spark_cluster: "SparkSession") -> None:
+def test_on_connect_a_pipeline_does_the_same(spark_connect: Any, tmp_path: Path) -> None:
+    server = f"sc://{spark_connect.client._builder.endpoint}"
+    check_pipeline(flower_rows(spark_connect), f"file://{tmp_path}/pipeline", server)
+
+
+def tuned(kind: str, rows: "DataFrame", **options: Any) -> Any:
+    """Search the better of two batch sizes by Spark's own tuning."""
+    from pyspark.ml import tuning
     from pyspark.ml.evaluation import MulticlassClassificationEvaluator
-    from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 
     stage = estimator(epochs=6)
-    grid = ParamGridBuilder().addGrid(stage.batchSize, [8, 48]).build()
-    evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
-    best = CrossValidator(
-        estimator=stage, estimatorParamMaps=grid, evaluator=evaluator, numFolds=2, parallelism=2, seed=1
-    ).fit(flower_rows(spark_cluster))
-    assert len(best.avgMetrics) == 2
+    return getattr(tuning, kind)(
+        estimator=stage,
+        estimatorParamMaps=tuning.ParamGridBuilder().addGrid(stage.batchSize, [4, 48]).build(),
+        evaluator=MulticlassClassificationEvaluator(metricName="accuracy"),
+        seed=1,
+        **options,
+    ).fit(rows)
+
+
+@pytest.mark.full
+def test_cross_validator_with_parallel_fits_queues_for_slots(
+    spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = flower_rows(spark_cluster)
+    with caplog.at_level("INFO", logger="emberflow"):
+        best = tuned("CrossValidator", rows, numFolds=2, parallelism=2)
+    assert "waiting: other runs of this driver hold 2 of 2 slots" in caplog.messages
+    assert best.avgMetrics[0] > best.avgMetrics[1]  # one step an epoch is too few
+    assert isinstance(best.bestModel, ef.KerasModel)
+    assert best.transform(rows).filter("prediction = label").count() > 0.8 * rows.count()
+
+
+@pytest.mark.full
+def test_train_validation_split_finds_the_better_param(spark_cluster: "SparkSession") -> None:
+    rows = flower_rows(spark_cluster)
+    best = tuned("TrainValidationSplit", rows, trainRatio=0.7)
+    assert best.validationMetrics[0] > best.validationMetrics[1]
+    assert isinstance(best.bestModel, ef.KerasModel)
+
+
+@pytest.mark.full
+def test_cross_validator_on_connect(spark_connect: "SparkSession") -> None:
+    best = tuned("CrossValidator", flower_rows(spark_connect), numFolds=2)
+    assert best.avgMetrics[0] > best.avgMetrics[1]
     assert isinstance(best.bestModel, ef.KerasModel)
 
 
@@ -131,52 +163,69 @@ def test_a_killed_worker_costs_a_restart_and_no_difference(
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.full
-def test_mnist_in_three_epochs(spark_cluster: "SparkSession", mnist: Any) -> None:
-    import pyarrow as pa
-
-    def frame(images: Any, labels: Any) -> "DataFrame":
-        table = pa.table(
-            {
-                "image": pa.array([each.tobytes() for each in images], pa.binary()),
-                "label": labels.astype("int64"),
-            }
-        )
-        return spark_cluster.createDataFrame(table)
-
+def test_bytes_are_numbers_from_0_to_255_in_fit_and_transform(spark_cluster: "SparkSession") -> None:
     def build() -> Any:
         import keras
 
-        layers = keras.layers
-        model = keras.Sequential(
-            [
-                layers.Input((28, 28, 1)),
-                layers.Rescaling(1 / 255),
-                layers.Conv2D(16, 3, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Conv2D(32, 3, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Flatten(),
-                layers.Dense(64, activation="relu"),
-                layers.Dense(10, activation="softmax"),
-            ]
-        )
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        model = keras.Sequential([keras.layers.Input((2, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.layers[-1].set_weights([np.array([[1.0], [2.0]]), np.zeros(1)])
         return model
 
-    train = frame(mnist.train_images, mnist.train_labels).repartition(4)
-    model = ef.KerasEstimator(
-        model=build,
-        featuresCol="image",
-        labelCol="label",
-        batchSize=64,
-        epochs=3,
+    rows = spark_cluster.createDataFrame(
+        [(0, b"\x01\x02", 5.0), (1, b"\xff\x00", 255.0)], "id int, x binary, y double"
+    )
+    stage = ef.KerasEstimator(model=build, featuresCol="x", labelCol="y", numWorkers=1, verbose=False)
+    model = stage.fit(rows)
+    assert model.history["loss"] == [0.0]  # what the bytes mean is known to the model already
+    assert model.result.metrics[-1].values["progress"] == 1.0
+    assert predictions(model.transform(rows)) == [[0, 5.0], [1, 255.0]]
+
+
+def test_several_columns_weights_validation_rows_and_overrides(
+    spark_cluster: "SparkSession", tmp_path: Path
+) -> None:
+    import keras
+
+    rows = measured_rows(spark_cluster)
+    stage = ef.KerasEstimator(
+        model=two_headed_model,
+        featuresCols=["left", "right"],
+        labelCols=["value", "sign"],
+        weightCol="weight",
+        validationIndicatorCol="held_out",
+        optimizer=keras.optimizers.Adam(0.05),
+        metrics={"value": ["mae"], "sign": ["accuracy"]},
+        callbacks=[keras.callbacks.EarlyStopping(patience=50)],
+        batchSize=8,
+        epochs=20,
         numWorkers=2,
         verbose=False,
-    ).fit(train)
-    test = frame(mnist.test_images, mnist.test_labels)
-    right = model.transform(test).filter("prediction = label").count()
-    assert right / len(mnist.test_labels) >= 0.98
+    )
+    model = stage.fit(rows)
+    assert {"loss", "val_loss", "value_mae", "val_sign_accuracy"} <= set(model.history)
+    assert model.keras().optimizer.name == "adam"
+    assert sum(report.feed["rows"] for report in model.result.reports) == rows.count()
+    assert model.plot(str(tmp_path / "curves.png")) == str(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "Total params" in model.summary
+    scored = model.transform(rows)
+    right = scored.filter("prediction_sign = sign").count()
+    assert right >= 0.9 * rows.count()
+    far = scored.selectExpr("avg(abs(prediction_value - value))").first()
+    assert far is not None
+    assert far[0] < 0.3
+    assert dict(scored.dtypes)["probability_sign"] == "vector"
+
+
+def test_params_are_those_of_spark_ml() -> None:
+    stage = estimator(epochs=2)
+    other = stage.copy({stage.epochs: 5})
+    assert (stage.getEpochs(), other.getEpochs()) == (2, 5)
+    assert other.model is stage.model
+    assert stage.extractParamMap()[stage.batchSize] == 8
+    assert stage.setSeed(7).getSeed() == 7
+    assert "rows in one step of one worker" in stage.explainParam("batchSize")
 
 
 def test_wrong_input_is_named_before_anything_starts(spark_cluster: "SparkSession") -> None:

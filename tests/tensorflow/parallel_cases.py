@@ -85,6 +85,11 @@ def two_headed(count: int) -> Any:
     return inputs, {"value": y, "sign": (y > 0).astype(np.float32)}
 
 
+def nested(count: int) -> Any:
+    x, y = features(count)
+    return {"first": x[:, :2], "others": (x[:, 2:3], x[:, 3:])}, y
+
+
 def words(count: int) -> Any:
     return random(5).integers(0, 50, size=(count, 4)), features(count)[1]
 
@@ -114,6 +119,14 @@ def headed() -> Any:
         loss_weights={"value": 1.0, "sign": 0.3},
         metrics={"value": ["mae"], "sign": [keras.metrics.AUC(num_thresholds=20)]},
     )
+    return model
+
+
+def nest() -> Any:
+    inputs = {"first": keras.Input((2,), name="first"), "others": (keras.Input((1,)), keras.Input((3,)))}
+    joined = keras.layers.Concatenate()([inputs["first"], *inputs["others"]])
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(6, "tanh")(joined)))
+    model.compile("adam", "mse", metrics=["mae"])
     return model
 
 
@@ -273,6 +286,7 @@ CASES: dict[str, Case] = {
     "even": Case(build=lambda: dense(adam()), rows=features, steps=EVEN),
     "heads": Case(build=headed, rows=two_headed, validation=((6, 5), (5, 6))),
     "heads_empty": Case(build=headed, rows=two_headed, steps=EMPTY),
+    "nested": Case(build=nest, rows=nested),
     "clipnorm_schedule": Case(build=lambda: dense(scheduled()), rows=features),
     "global_clipnorm": Case(build=lambda: dense(adam(global_clipnorm=0.05)), rows=features),
     "ema": Case(

@@ -9,6 +9,8 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -83,7 +85,10 @@ class Rank:
         ranks = 3 if transport == "ring3" else 2
         if transport == "off":
             self.transports["off"] = SwitchedOff(self.rank, ranks)
-        result = train(CASES[case], self.transports.get(transport), self.rank, folder)
+        together = self.transports.get(transport)
+        result = train(
+            CASES[case], together and (lambda model: distribute(model, together)), self.rank, folder
+        )
         np.savez(f"{folder}/{case}-{transport}-{self.rank}.npz", **result)
 
     def scene(self, name: str, transport: str, folder: str) -> Any:
@@ -96,18 +101,21 @@ class Rank:
         self.transports.pop(name).close()
 
 
-def train(case: Case, transport: Any, rank: int, folder: str) -> dict[str, Any]:
-    """Train one case; return all numbers that must not depend on the number of ranks."""
+def train(
+    case: Case, share: Callable[[Any], Any] | None, rank: int, folder: str | PathLike[str]
+) -> dict[str, Any]:
+    """Train one case; return all numbers that must not depend on the number of ranks.
+
+    `share` distributes the model; without it one process trains on all rows.
+    """
     keras.backend.clear_session()
-    keras.utils.set_random_seed(
-        1 if transport is None else 1 + rank
-    )  # only the chief's weights are those of one
+    keras.utils.set_random_seed(1 if share is None else 1 + rank)  # only the chief's weights are those of one
     model = case.build()
-    if transport is not None:
-        assert distribute(model, transport) is model
-    mine = None if transport is None else rank
+    if share is not None:
+        assert share(model) is model
+    mine = None if share is None else rank
     logs = Logs()
-    fit = case.fit(folder, rank)
+    fit = case.fit(str(folder), rank)
     callbacks = [*fit.pop("callbacks", []), logs]
     if case.validation:
         fit["validation_data"] = dataset(batches_of(case, case.validation, mine))

@@ -1,4 +1,4 @@
-"""A custom training loop on two nodes takes the very steps of one process."""
+"""Custom training loops and legacy Keras under ctx.strategy(): two nodes take the very steps of one process."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,16 +49,36 @@ def train(strategy: Any, rank: int, workers: int) -> tuple[list[float], list[Any
     return losses, [weight.numpy(), bias.numpy()]
 
 
+def fit_legacy(strategy: Any) -> tuple[list[float], list[Any]]:
+    """Train by the `fit` of Keras 2 (tf_keras) on the same global batches, which TensorFlow shares out."""
+    import tf_keras
+
+    import tensorflow as tf
+
+    x, y = (np.concatenate(parts) for parts in zip(*batches(), strict=True))
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(ROWS)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    with strategy.scope():
+        tf_keras.utils.set_random_seed(5)
+        model = tf_keras.Sequential([tf_keras.layers.Dense(4, "tanh"), tf_keras.layers.Dense(1)])
+        model.compile(tf_keras.optimizers.SGD(0.05, momentum=0.9), "mse", metrics=["mae"])
+    history = model.fit(rows.with_options(options), epochs=3, verbose=0).history
+    return history["loss"] + history["mae"], model.get_weights()
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_losses_and_weights_of_two_workers_equal_those_of_one(spark_cluster: "SparkSession") -> None:
     def on_node(ctx: Any) -> Any:
-        return train(ctx.strategy(), ctx.rank, ctx.workers)
+        strategy = ctx.strategy()
+        return train(strategy, ctx.rank, ctx.workers), fit_legacy(strategy)
 
     together = ef.run(on_node, workers=2, spark=spark_cluster)
     alone = ef.run(on_node, workers=1, spark=spark_cluster).value
     for report in together.reports:
-        losses, weights = report.value
-        np.testing.assert_allclose(losses, alone[0], atol=1e-5, rtol=0)
-        for ours, theirs in zip(weights, alone[1], strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
-    assert alone[0][-1] < alone[0][0] / 2  # it did learn
+        for (losses, weights), (wanted, theirs) in zip(report.value, alone, strict=True):
+            np.testing.assert_allclose(losses, wanted, atol=1e-5, rtol=0)
+            for ours, their in zip(weights, theirs, strict=True):
+                np.testing.assert_allclose(ours, their, atol=1e-5, rtol=0)
+    assert alone[0][0][-1] < alone[0][0][0] / 2  # it did learn
+    assert alone[1][0][2] < alone[1][0][0] / 2

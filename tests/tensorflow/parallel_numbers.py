@@ -1,0 +1,40 @@
+"""Which cases are compared, and how. This side needs no TensorFlow."""
+
+from typing import Any
+
+import numpy as np
+
+TWO = [
+    "sgd", "classes", "even", "heads", "heads_empty", "clipnorm_schedule", "global_clipnorm", "ema", "accumulate",
+    "decay", "sample_weight", "class_weight", "validation", "own_step", "bare_numbers", "two_optimizers",
+    "embedding_sgd", "embedding_adam", "embedding_clip", "several_steps", "half", "brain", "eager", "empty",
+    "regularized", "unbuilt", "jit", "nested",
+]  # fmt: skip
+THREE = ["three", "three_heads", "three_embedding"]
+LOCAL = ["batchnorm", "batchnorm_empty", "dropout"]
+TOLERANCE = {"half": 2e-3, "brain": 1e-2}
+QUICK = [
+    "sgd",
+    "heads",
+    "clipnorm_schedule",
+    "validation",
+    "own_step",
+    "embedding_adam",
+    "several_steps",
+    "empty",
+]
+
+
+def differences(got: dict[str, Any], wanted: dict[str, Any], tolerance: float) -> dict[str, float]:
+    """Name each number that is not the same; NaN is never the same."""
+    assert got.keys() == wanted.keys()
+    numbers = [name for name in wanted if name not in ("bits", "seeds")]
+    far = {name: worst(got[name], wanted[name]) for name in numbers}
+    return {name: distance for name, distance in far.items() if not distance <= tolerance}
+
+
+def worst(got: Any, wanted: Any) -> float:
+    if got.shape != wanted.shape:
+        return float("inf")
+    distance = np.abs(got.astype(np.float64) - wanted.astype(np.float64)) / np.maximum(1, np.abs(wanted))
+    return float("nan") if np.isnan(distance).any() else float(distance.max(initial=0))
