@@ -45,13 +45,14 @@ def epochs(ctx: Any, kind: str) -> dict[str, Any]:
     """Time epochs from the spool, and the same rows as numpy arrays through tf.data, in turn.
 
     Returns:
-        Rows of this node, and side to one pair an epoch: seconds, and CPU seconds of this process.
+        Rows of this node, and side to its epochs: time and CPU time of this process at the beginning, after the
+        first batch, and at the end; and the rows of the first batch.
     """
     import tensorflow as tf
 
     sides = _spool_sides(ctx, kind) | _numpy_sides(ctx, kind, tf)
     steps = -(-ctx.rows() // KINDS[kind].batch_size)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
 
     @tf.function
     def drain(batches: Any, steps: Any) -> Any:
@@ -62,14 +63,21 @@ def epochs(ctx: Any, kind: str) -> dict[str, Any]:
 
     for turn in range(EPOCHS + 1):
         for name, dataset in sides.items():
-            started, used = time.perf_counter(), time.process_time()
+            moments = [_now()]
             iterator = iter(dataset)
-            rows = int(drain(iterator, tf.constant(steps)))
+            first = int(drain(iterator, tf.constant(1)))
+            moments.append(_now())
+            rest = int(drain(iterator, tf.constant(steps - 1)))
+            moments.append(_now())
+            assert first + rest == ctx.rows(), (name, first, rest, ctx.rows())
             if turn:
-                found[name].append((time.perf_counter() - started, time.process_time() - used))
-            assert rows == ctx.rows(), (name, rows, ctx.rows())
+                found[name].append({"moments": moments, "first_rows": first})
             del iterator
     return {"rows": ctx.rows(), "epochs": found}
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
 
 
 def _spool_sides(ctx: Any, kind: str) -> dict[str, Any]:

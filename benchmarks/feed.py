@@ -159,20 +159,32 @@ def _calls(sides: dict[str, Measured]) -> dict[str, Callable[[], float]]:
     }
 
 
-def measure_epochs(driver: Driver, kind: str) -> dict[str, dict[str, int]]:
-    """Return the rates of later epochs: rows of both nodes together."""
+def measure_epochs(driver: Driver, kind: str) -> dict[str, dict[str, Any]]:
+    """Return the rates of later epochs, rows of both nodes together: of whole epochs, and after the first batch.
+
+    Until the first batch is there tf.data makes an iterator, which costs the same however long the epoch is.
+    """
     nodes, _, _ = driver.ask("epochs", kind, "all")
-    rows = sum(node["rows"] for node in nodes)
-    found = {}
-    for name in nodes[0]["epochs"]:
-        passes = list(zip(*(node["epochs"][name] for node in nodes), strict=True))
-        seconds = statistics.median(max(node[0] for node in each) for each in passes)
-        cpu = statistics.median(sum(node[1] for node in each) for each in passes)
-        found[name] = {"rows_per_second": round(rows / seconds), "rows_per_cpu_second": round(rows / cpu)}
-    return found
+    return {
+        name: {**_epoch_rates(nodes, name, first=0), "after_first_batch": _epoch_rates(nodes, name, first=1)}
+        for name in nodes[0]["epochs"]
+    }
 
 
-def ratios(sides: dict[str, dict[str, Any]], epochs: dict[str, dict[str, int]]) -> dict[str, Any]:
+def _epoch_rates(nodes: list[dict[str, Any]], name: str, first: int) -> dict[str, int]:
+    seconds, cpu = [], []
+    rows = sum(node["rows"] - first * node["epochs"][name][0]["first_rows"] for node in nodes)
+    for epochs in zip(*(node["epochs"][name] for node in nodes), strict=True):
+        spans = [(epoch["moments"][first], epoch["moments"][-1]) for epoch in epochs]
+        seconds.append(max(end[0] - start[0] for start, end in spans))
+        cpu.append(sum(end[1] - start[1] for start, end in spans))
+    return {
+        "rows_per_second": round(rows / statistics.median(seconds)),
+        "rows_per_cpu_second": round(rows / statistics.median(cpu)),
+    }
+
+
+def ratios(sides: dict[str, dict[str, Any]], epochs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return what the goals speak of, by CPU-second and by second."""
 
     def over(unit: str) -> dict[str, float]:
