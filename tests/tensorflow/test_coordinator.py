@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(400)]
 
-EPOCHS = 15
+EPOCHS = 8
 
 
 def recorder(calls: list[tuple[str, int]]) -> Any:

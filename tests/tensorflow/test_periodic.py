@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(400)]
 
-EPOCHS = 15
+EPOCHS = 10
 
 
 def train(notes: Path, ctx: Any) -> dict[str, Any]:
