@@ -8,6 +8,7 @@ right). All keep the row's number but TFModel, which keeps nothing. ``python -m 
 """
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -108,9 +109,10 @@ def main() -> None:
         folder = Path(name)
         subprocess.run([sys.executable, str(HERE / "predict_side.py"), "models", name], check=True)
         drivers = {side: held.enter_context(running(side, folder)) for side in ("emberflow", "tfos")}
-        found = {
-            f"{model}_{kind}": measure(drivers, model, kind, repeats) for model in ROWS for kind in KINDS
-        }
+        found = {}
+        for model, kind in itertools.product(ROWS, KINDS):
+            found[f"{model}_{kind}"] = measure(drivers, model, kind, repeats)
+            print(model, kind, found[f"{model}_{kind}"], flush=True)
     print_result("predict", {"cases": found, "goals": GOALS, "rows": ROWS})
 
 
