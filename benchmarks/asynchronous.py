@@ -150,7 +150,7 @@ def tester(curve: list[tuple[float, float]]) -> Any:
     _, _, images, labels = digits()
 
     class Test(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_end(self, *_: object) -> None:
+        def on_epoch_end(self, *_: object, **__: object) -> None:
             copy = digit_model()
             copy.set_weights(self.model.get_weights())
             guess = copy(images, training=False).numpy().argmax(1)
@@ -172,7 +172,7 @@ class Clock:
         """Return what waits in each step of `fit`."""
         import keras
 
-        return keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: self.step())
+        return keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_, **__: self.step())
 
     def slow_down_steps_for_the_coordinator(self) -> None:
         """Wait in each step that this node runs for the chief, whosever rows it has."""
