@@ -88,14 +88,14 @@ def test_on_connect_a_pipeline_does_the_same(spark_connect: Any, tmp_path: Path)
 
 
 def tuned(kind: str, rows: "DataFrame", **options: Any) -> Any:
-    """Search the better of two batch sizes by Spark's own tuning."""
+    """Search the better of two numbers of epochs by Spark's own tuning."""
     from pyspark.ml import tuning
     from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 
-    stage = estimator(epochs=6)
+    stage = estimator()
     return getattr(tuning, kind)(
         estimator=stage,
-        estimatorParamMaps=tuning.ParamGridBuilder().addGrid(stage.batchSize, [4, 48]).build(),
+        estimatorParamMaps=tuning.ParamGridBuilder().addGrid(stage.epochs, [20, 1]).build(),
         evaluator=MulticlassClassificationEvaluator(metricName="accuracy"),
         seed=1,
         **options,
@@ -110,7 +110,7 @@ def test_cross_validator_with_parallel_fits_queues_for_slots(
     with caplog.at_level("INFO", logger="emberflow"):
         best = tuned("CrossValidator", rows, numFolds=2, parallelism=2)
     assert "waiting: other runs of this driver hold 2 of 2 slots" in caplog.messages
-    assert best.avgMetrics[0] > best.avgMetrics[1]  # one step an epoch is too few
+    assert best.avgMetrics[0] > best.avgMetrics[1]  # one epoch is too few
     assert isinstance(best.bestModel, ef.KerasModel)
     assert best.transform(rows).filter("prediction = label").count() > 0.8 * rows.count()
 
@@ -204,7 +204,7 @@ def test_several_columns_weights_validation_rows_and_overrides(
     )
     model = stage.fit(rows)
     assert {"loss", "val_loss", "value_mae", "val_sign_accuracy"} <= set(model.history)
-    assert model.keras().optimizer.name == "adam"
+    assert isinstance(model.keras().optimizer, keras.optimizers.Adam)  # the model was compiled with another
     assert sum(report.feed["rows"] for report in model.result.reports) == rows.count()
     assert model.plot(str(tmp_path / "curves.png")) == str(tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
