@@ -1,6 +1,7 @@
 """`emberflow local-cluster` and `emberflow doctor` as a person runs them."""
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def running_cluster(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]
 def test_local_cluster_says_its_url_and_stops_cleanly(stop: signal.Signals, nothing_left: None) -> None:
     with running_cluster("--workers", "1", "--gpus", "2") as (process, said):
         assert re.search(r'builder\.master\("spark://127\.0\.0\.1:\d+"\)', said)
-        assert f"PYSPARK_PYTHON={sys.executable}" in said
+        assert f"PYSPARK_PYTHON={shlex.quote(sys.executable)}" in said
         logs = Path(said.split("Logs: ")[1].split("\n")[0])
         assert (logs / "Worker-0.log").exists()
         process.send_signal(stop)
