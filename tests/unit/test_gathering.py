@@ -3,6 +3,8 @@
 import json
 import queue
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,46 +31,54 @@ class Barrier:
         return SimpleNamespace(allGather=all_gather)
 
 
-def ranks_of(count: int) -> tuple[list[BarrierGathering], list["queue.Queue[Any]"]]:
+@contextmanager
+def ranks_of(count: int) -> "Iterator[tuple[list[BarrierGathering], list[queue.Queue[Any]]]]":
+    """Give the gatherings of all ranks; afterwards none of their threads is left."""
     barrier = Barrier(count)
     watches = [SimpleNamespace(queue=queue.Queue()) for _ in range(count)]
+    threads = set(threading.enumerate())
     gatherings = [BarrierGathering(watch, barrier.context(rank)) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
-    return gatherings, [watch.queue for watch in watches]
+    yield gatherings, [watch.queue for watch in watches]
+    for gathering in gatherings:
+        gathering.close()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(WITHIN)
+        assert not thread.is_alive()
 
 
 def test_all_get_all_values_in_rank_order() -> None:
-    gatherings, answers = ranks_of(3)
-    for rank, gathering in enumerate(gatherings):
-        gathering.start("meet", {"rank": rank})
-    for answer in answers:
-        event = answer.get(timeout=WITHIN)
-        assert event == {"gathered": "meet", "values": [{"rank": 0}, {"rank": 1}, {"rank": 2}]}
-        assert json.dumps(event)
+    with ranks_of(3) as (gatherings, answers):
+        for rank, gathering in enumerate(gatherings):
+            gathering.start("meet", {"rank": rank})
+        for answer in answers:
+            event = answer.get(timeout=WITHIN)
+            assert event == {"gathered": "meet", "values": [{"rank": 0}, {"rank": 1}, {"rank": 2}]}
+            assert json.dumps(event)
 
 
 def test_those_who_are_done_are_not_waited_for() -> None:
-    (first, second, evaluator), answers = ranks_of(3)
-    evaluator.start("done", None)  # it never trains
-    first.start("most-1", 4, of=2)
-    second.start("most-1", 7, of=2)
-    assert [answer.get(timeout=WITHIN)["values"] for answer in answers[:2]] == [[4, 7]] * 2
-    second.start("done", None)
-    first.start("most-2", 4, of=2)
-    assert answers[0].get(timeout=WITHIN) == {"gathered": "most-2", "values": [4]}
-    first.start("done", None)
-    for answer in answers:
-        assert answer.get(timeout=WITHIN) == {"gathered": "done", "values": [None] * 3}
+    with ranks_of(3) as ((first, second, evaluator), answers):
+        evaluator.start("done", None)  # it never trains
+        first.start("most-1", 4, of=2)
+        second.start("most-1", 7, of=2)
+        assert [answer.get(timeout=WITHIN)["values"] for answer in answers[:2]] == [[4, 7]] * 2
+        second.start("done", None)
+        first.start("most-2", 4, of=2)
+        assert answers[0].get(timeout=WITHIN) == {"gathered": "most-2", "values": [4]}
+        first.start("done", None)
+        for answer in answers:
+            assert answer.get(timeout=WITHIN) == {"gathered": "done", "values": [None] * 3}
 
 
 def test_what_was_asked_before_the_end_is_answered_first() -> None:
-    (first, second), answers = ranks_of(2)
-    first.start("most-1", 4, of=2)
-    first.start("done", None)
-    second.start("most-1", 0, of=2)
-    second.start("done", None)
-    for answer in answers:
-        assert answer.get(timeout=WITHIN) == {"gathered": "most-1", "values": [4, 0]}
-        assert answer.get(timeout=WITHIN)["gathered"] == "done"
+    with ranks_of(2) as ((first, second), answers):
+        first.start("most-1", 4, of=2)
+        first.start("done", None)
+        second.start("most-1", 0, of=2)
+        second.start("done", None)
+        for answer in answers:
+            assert answer.get(timeout=WITHIN) == {"gathered": "most-1", "values": [4, 0]}
+            assert answer.get(timeout=WITHIN)["gathered"] == "done"
 
 
 def test_a_broken_barrier_is_told() -> None:
@@ -77,5 +87,6 @@ def test_a_broken_barrier_is_told() -> None:
     def broken(text: str) -> list[str]:
         raise RuntimeError("the stage has failed")
 
-    BarrierGathering(watch, SimpleNamespace(allGather=broken)).start("meet", 1)  # type: ignore[arg-type]
-    assert watch.queue.get(timeout=WITHIN) == {"driver_gone": True, "why": "the stage has failed"}
+    with closing(BarrierGathering(watch, SimpleNamespace(allGather=broken))) as gathering:  # type: ignore[arg-type]
+        gathering.start("meet", 1)
+        assert watch.queue.get(timeout=WITHIN) == {"driver_gone": True, "why": "the stage has failed"}

@@ -27,6 +27,9 @@ class Gathering(Protocol):
             of: Only the first so many ranks take part, and those of them that are done are not waited for.
         """
 
+    def close(self) -> None:
+        """Begin no further exchange; Spark's Python worker, which lives on, keeps nothing of this one."""
+
 
 class DriverGathering:
     """Through the hub on the driver: milliseconds."""
@@ -37,6 +40,9 @@ class DriverGathering:
     def start(self, tag: str, value: Any, of: int | None = None) -> None:
         """Bring `value`; the hub answers when all have."""
         self._watch.tell_driver({"gather": tag, "value": value, "of": of})
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class BarrierGathering:
@@ -50,17 +56,21 @@ class BarrierGathering:
     def __init__(self, watch: Watch, context: "BarrierTaskContext") -> None:
         self._watch = watch
         self._context = context
-        self._waiting: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._waiting: queue.Queue[tuple[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._work, name="emberflow-gather", daemon=True).start()
 
     def start(self, tag: str, value: Any, of: int | None = None) -> None:  # noqa: ARG002 - Spark's is of all
         """Bring `value`; the thread puts the answer into the queue."""
         self._waiting.put((tag, value))
 
+    def close(self) -> None:
+        """Let the thread end, after the exchange that it may be in."""
+        self._waiting.put(None)
+
     def _work(self) -> None:
         try:
-            while True:
-                tag, value = self._waiting.get()
+            while asked := self._waiting.get():
+                tag, value = asked
                 self._watch.queue.put({"gathered": tag, "values": self._gather(tag, value)})
         except Exception as error:  # noqa: BLE001 - a broken barrier; the task decides what it means
             self._watch.queue.put({"driver_gone": True, "why": str(error)})

@@ -4,7 +4,7 @@ import dataclasses
 import queue
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +62,8 @@ class Life:
             running_child(self._folder, environment, held) as child,
             _watching(child, driver, self._plan.forward_logs) as watch,
             self._monitored(),
+            closing(self._gathering(watch, context)) as gathering,
         ):
-            gathering: Gathering = (
-                DriverGathering(watch) if self._plan.meeting == "driver" else BarrierGathering(watch, context)
-            )
             watch.tell_node(self._give_order())
             outcome = (
                 self._start(watch)
@@ -75,6 +73,9 @@ class Life:
             )
             watch.tell_driver({"outcome": outcome.to_json()})
             return outcome
+
+    def _gathering(self, watch: Watch, context: "BarrierTaskContext") -> Gathering:
+        return DriverGathering(watch) if self._plan.meeting == "driver" else BarrierGathering(watch, context)
 
     def outcome(self, ending: str, watch: Watch | None = None, **known: object) -> Outcome:
         """Return how this node ended."""
@@ -177,7 +178,7 @@ class Life:
         outcome = dataclasses.replace(lost, goes_on=True)
         watch.tell_driver({"outcome": outcome.to_json()})
         if not self._ending and not self._is_serving:  # else it has said so already
-            gathering.start("done", None)
+            gathering.start(DONE, None)
         while _next(watch).get("gathered") != "done":
             pass
         return outcome
