@@ -20,7 +20,10 @@ EMBERFLOW = [sys.executable, "-m", "emberflow.cli.main"]
 def running_cluster(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start the command; yield it and what it said until it was up."""
     command = [*EMBERFLOW, "local-cluster", *options]
+    # Tests that were started in the background may ignore Ctrl-C, and so would what they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
         assert process.stdout is not None
         said = ""
         for line in process.stdout:

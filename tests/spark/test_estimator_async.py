@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(400)]
 
-EPOCHS = 10
+EPOCHS = 15
 ASYNCHRONOUS = ("parameter_server", "periodic")
 
 
