@@ -1,7 +1,7 @@
 """What the user may choose. Checked here once, trusted everywhere below."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from emberflow.errors import ConfigError
 
@@ -9,6 +9,7 @@ Count = int | Literal["auto"]
 GpuSource = Literal["spark", "nvml"]
 TransportChoice = Literal["auto", "ring", "collectives"]
 Strategy = Literal["data_parallel", "parameter_server", "periodic"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ class RunConfig:
 def check_strategy(config: RunConfig) -> None:
     """Refuse a strategy that is unknown, or that lacks what it needs."""
     strategy = config.strategy
-    if strategy not in ("data_parallel", "parameter_server", "periodic"):
+    if strategy not in STRATEGIES:
         raise ConfigError(
             '`strategy` must be "data_parallel", "parameter_server" or "periodic". '
             f"Received: strategy={strategy!r}.",

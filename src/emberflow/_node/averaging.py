@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.mailbox import Mailbox
 from emberflow._node.order import NodeOrder
-from emberflow._node.parallel import open_door
+from emberflow._node.parallel import endpoint_of
+from emberflow._wire.sockets import listen
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,16 +23,14 @@ class Averaging:
     def __init__(self, order: NodeOrder) -> None:
         self._order = order
         serves = order.plan.strategy == "periodic" and order.me.role == "ps"
-        self._door = open_door(order.host) if serves else None
+        self._door = listen(order.host) if serves else None
         self._addresses: list[str] = []
         self._clients: list[PeriodicClient] = []
 
     @property
     def endpoint(self) -> dict[str, str]:
         """What the workers must know of us."""
-        if self._door is None:
-            return {}
-        return {ENDPOINT: f"{self._order.host}:{self._door.getsockname()[1]}"}
+        return endpoint_of(ENDPOINT, self._order.host, self._door)
 
     def meet(self, endpoints: list[dict[str, str]]) -> None:
         """Hear of the servers."""

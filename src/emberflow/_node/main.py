@@ -4,9 +4,7 @@ Started by the keeper as ``python -m emberflow._node.main FD FD``: the sockets f
 the Spark task.
 """
 
-import functools
 import json
-import operator
 import os
 import pickle
 import socket
@@ -65,16 +63,14 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
     try:
         fn = pickle.loads(order.fn)
         held, port = held_port()
-        places = Parallel(order), Averaging(order), Sharing(order)
-        mine = {"tf": f"{order.host}:{port}"}
-        answer = mailbox.ask(
-            {"ready": functools.reduce(operator.or_, (each.endpoint for each in places), mine)}
-        )
+        parallel, averaging, sharing = Parallel(order), Averaging(order), Sharing(order)
+        mine = {"tf": f"{order.host}:{port}"} | parallel.endpoint | averaging.endpoint | sharing.endpoint
+        answer = mailbox.ask({"ready": mine})
         rows = _take_rows(order, answer["cluster"], mailbox, feed)
-        context = _context(order, answer["cluster"], places, mailbox, rows)
+        context = _context(order, answer["cluster"], (parallel, averaging, sharing), mailbox, rows)
         started = time.monotonic()
-        value = _call(_role(order, fn, places[1], mailbox), context)
-        places[1].leave()  # the chief may wait for what this worker has learned
+        value = _call(_role(order, fn, averaging, mailbox), context)
+        averaging.leave()  # the chief may wait for what this worker has learned
         held.close()
         fed = {} if rows is None else {"datasets": rows.progress()}
         return _returned(order, value, time.monotonic() - started) | fed

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.order import NodeOrder
 from emberflow._plan.tf_config import TFConfig
+from emberflow._wire.sockets import listen
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport import Transport
@@ -22,16 +23,14 @@ class Parallel:
         self._order = order
         self._ranks = sum(node.trains for node in order.plan.nodes)
         self._takes_part = order.me.trains and self._ranks > 1 and not order.plan.is_asynchronous
-        self._door = open_door(order.host) if self._takes_part and order.plan.transport == "ring" else None
+        self._door = listen(order.host) if self._takes_part and order.plan.transport == "ring" else None
         self._transport: Any = None
         self._addresses: list[str] = []
 
     @property
     def endpoint(self) -> dict[str, str]:
         """What the other ranks must know of us."""
-        if self._door is None:
-            return {}
-        return {"ring": f"{self._order.host}:{self._door.getsockname()[1]}"}
+        return endpoint_of("ring", self._order.host, self._door)
 
     @property
     def has_collectives(self) -> bool:
@@ -72,9 +71,6 @@ class Parallel:
         return self._transport  # type: ignore[no-any-return]
 
 
-def open_door(host: str) -> socket.socket:
-    """Listen on the host's own interface, or on all where that is not ours (behind address translation)."""
-    try:
-        return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError:
-        return socket.create_server(("", 0))
+def endpoint_of(name: str, host: str, door: socket.socket | None) -> dict[str, str]:
+    """Return what other nodes must know of an open door, under its name; nothing where there is none."""
+    return {} if door is None else {name: f"{host}:{door.getsockname()[1]}"}

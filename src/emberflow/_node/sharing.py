@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.order import NodeOrder
-from emberflow._node.parallel import open_door
+from emberflow._node.parallel import endpoint_of
+from emberflow._wire.sockets import listen
 
 if TYPE_CHECKING:
     from emberflow.strategies.sources import Source
@@ -18,15 +19,13 @@ class Sharing:
     def __init__(self, order: NodeOrder) -> None:
         self._order = order
         takes_part = order.plan.strategy == "parameter_server" and order.me.trains
-        self._door = open_door(order.host) if takes_part else None
+        self._door = listen(order.host) if takes_part else None
         self._addresses: list[str] = []
 
     @property
     def endpoint(self) -> dict[str, str]:
         """What the others must know of us."""
-        if self._door is None:
-            return {}
-        return {ENDPOINT: f"{self._order.host}:{self._door.getsockname()[1]}"}
+        return endpoint_of(ENDPOINT, self._order.host, self._door)
 
     @property
     def takes_part(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
+from emberflow.config import Strategy
 
 Meeting = Literal["driver", "barrier"]
 
@@ -64,7 +65,7 @@ class RunPlan:
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"
     transport: Literal["ring", "collectives"] = "ring"
-    strategy: Literal["data_parallel", "parameter_server", "periodic"] = "data_parallel"
+    strategy: Strategy = "data_parallel"
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
 

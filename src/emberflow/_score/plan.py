@@ -11,6 +11,7 @@ from emberflow._score.inputs import InputPlan, Wishes, plan_inputs
 from emberflow._score.matching import Inputs
 from emberflow._score.scoring import ScoreSpec
 from emberflow._score.source import Source
+from emberflow._spark.rows import quoted
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Re
         gpus=request.gpus,
     )
     return ScorePlan(
-        columns={_quoted(name): alias for name, alias in short.items()},
+        columns={quoted(name): alias for name, alias in short.items()},
         spec=spec,
         schema=StructType([*(df.schema[name] for name in kept), *fields]),
         profile=_profile(df.sparkSession, request.gpus),
@@ -130,10 +131,6 @@ def _renamed(plan: InputPlan, short: Mapping[str, str]) -> InputPlan:
         leaf = dataclasses.replace(column.leaf, path=(short[first], *rest))
         columns.append(dataclasses.replace(column, leaf=leaf))
     return dataclasses.replace(plan, columns=tuple(columns))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _profile(spark: "SparkSession", gpus: int) -> Any:

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from emberflow._wire import sockets
 from emberflow._wire.frames import Frames, Message, pack, send
-from emberflow._wire.handshake import prove_as_client, prove_as_server
+from emberflow._wire.handshake import prove_as_server
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
@@ -48,7 +49,7 @@ class Hub:
         self._is_dismissed = False
         self._new: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
         self._proving: OrderedDict[socket.socket, None] = OrderedDict()
-        self._listener = _listen(bind_host, ranks)
+        self._listener = sockets.listen(bind_host, backlog=max(ranks, 1024))
         # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
         self._wake_r, self._wake_w = socket.socketpair()
         self._door = ThreadPoolExecutor(PROVING_AT_ONCE, thread_name_prefix="emberflow-door")
@@ -108,7 +109,7 @@ class Hub:
         try:
             prove_as_server(sock, self._key, PURPOSE)
             sock.settimeout(SEND_TIMEOUT)
-            keep_alive(sock)
+            sockets.keep_alive(sock)
         except (PeerError, OSError):
             sock.close()
             return
@@ -240,31 +241,10 @@ def _check_open_files(ranks: int) -> None:
         )
 
 
-def _listen(bind_host: str, backlog: int) -> socket.socket:
-    """Listen on the driver's own interface, or on all where that is not ours (behind address translation)."""
-    family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-    try:
-        return socket.create_server((bind_host, 0), family=family, backlog=max(backlog, 1024))
-    except OSError:
-        return socket.create_server(("", 0), backlog=max(backlog, 1024))
-
-
-def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel notice a host that vanished, in about 15 s; a stopped process still answers."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
-        if option := getattr(socket, name, None):
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
 def dial(address: Sequence[Any], key: bytes, rank: int, host: str, timeout: float) -> socket.socket:
     """Return a proven connection to the hub, from the task's side; OSError or PeerError if there is none."""
-    sock = socket.create_connection((address[0], int(address[1])), timeout=timeout)
+    sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout)
     try:
-        prove_as_client(sock, key, PURPOSE)
-        sock.settimeout(None)
-        keep_alive(sock)
         send(sock, {"join": rank, "host": host})
     except BaseException:
         sock.close()

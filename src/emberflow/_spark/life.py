@@ -179,7 +179,7 @@ class Life:
         watch.tell_driver({"outcome": outcome.to_json()})
         if not self._ending and not self._is_serving:  # else it has said so already
             gathering.start(DONE, None)
-        while _next(watch).get("gathered") != "done":
+        while _next(watch).get("gathered") != DONE:
             pass
         return outcome
 

@@ -108,7 +108,7 @@ def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
     parts = []
     for name, frame in data.frames.items():
         keyed = frame.withColumn(KEY, F.monotonically_increasing_id())
-        columns = [F.col(_quoted(column)) for column in frame.columns]
+        columns = [F.col(quoted(column)) for column in frame.columns]
         rank = _rank_of(F.col(KEY), trainers).alias(RANK)
         parts.append(keyed.select(F.struct(*columns).alias(name), F.col(KEY), rank))
     union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
@@ -172,5 +172,6 @@ def _check_frame(name: str, frame: Any) -> None:
         )
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """Return a column's name as Spark takes it whatever is in it, dots included."""
     return "`" + column.replace("`", "``") + "`"

@@ -75,8 +75,9 @@ def run_train(
         with session(master, f"emberflow train {program.name}") as spark:
             model = estimator.fit(read_rows(spark, rows, source_format, options))
             model.write().overwrite().save(output)
-        last = "  ".join(f"{name} {values[-1]:.4g}" for name, values in model.history.items() if values)
-        console.print(f"{last}\nThe model is in {output}. Score with it: emberflow predict ROWS {output} OUT")
+        console.print(
+            f"{last_of(model.history)}\nThe model is in {output}. Score with it: emberflow predict ROWS {output} OUT"
+        )
 
     return guarded(train)
 
@@ -157,6 +158,15 @@ def run_show(model: str) -> int:
     return guarded(show)
 
 
+def last_of(history: dict[str, list[float]]) -> str:
+    """Say what the last epoch brought.
+
+    >>> last_of({"loss": [0.5, 0.25], "accuracy": [0.9, 0.95]})
+    'loss 0.25  accuracy 0.95'
+    """
+    return "  ".join(f"{name} {values[-1]:.4g}" for name, values in history.items() if values)
+
+
 def stage_lines(path: str, metadata: dict[str, Any]) -> list[str]:
     """Say the columns and versions of a saved KerasModel."""
     params = metadata["defaultParamMap"] | metadata["paramMap"]
@@ -164,8 +174,7 @@ def stage_lines(path: str, metadata: dict[str, Any]) -> list[str]:
     features = params.get("featuresCols") or [params.get("featuresCol")]
     labels = params.get("labelCols") or [params.get("labelCol")]
     added = [params.get(name) for name in ("rawPredictionCol", "probabilityCol", "predictionCol")]
-    history = metadata.get("emberflow", {}).get("history", {})
-    last = "  ".join(f"{name} {values[-1]:.4g}" for name, values in history.items() if values)
+    last = last_of(metadata.get("emberflow", {}).get("history", {}))
     return [
         f"{path}: {metadata['class']}, written by {versions}",
         f"  reads  columns {', '.join(features)} (trained for {', '.join(labels)})",

@@ -82,8 +82,10 @@ def plain(rows: "DataFrame", chosen: str) -> "DataFrame":
     """Return rows that the format can hold: in json vectors are arrays, in csv both are text."""
     from pyspark.sql import functions as F
 
+    from emberflow._spark.rows import quoted
+
     def column_of(name: str, kind: str) -> Any:
-        column = F.col("`" + name.replace("`", "``") + "`")
+        column = F.col(quoted(name))
         if kind == "vector":
             from pyspark.ml.functions import vector_to_array
 

@@ -2,21 +2,19 @@
 
 import dataclasses
 import functools
-import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 
 from emberflow.ml.progress import ReportProgress
-from emberflow.ml.resume import STATE, VARIABLES, SaveCheckpoints, variables_of
+from emberflow.ml.resume import SaveCheckpoints, arrays_of, read_state, restore_variables, variables_of
 from emberflow.ml.training import (
     Trained,
     Training,
     build_from,
+    callbacks_of,
     fit_from,
     make_dataset,
     make_model,
@@ -43,7 +41,7 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
     saved.restore(model)
     sync = ctx.periodic(model, interval=training.sync_interval, combiner=training.combiner)
     sync.place = functools.partial(_place_after, ctx)
-    callbacks = [each for each in _callbacks(training) if ctx.is_chief or not isinstance(each, CHIEF_ONLY)]
+    callbacks = [each for each in callbacks_of(training) if ctx.is_chief or not isinstance(each, CHIEF_ONLY)]
     callbacks.append(sync)
     if ctx.is_chief and ctx.rows("train"):
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
@@ -88,7 +86,7 @@ def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
         saved.restore(model)
     history = dict(saved.history)
     steps = own_steps * ctx.workers  # about: the others have about as many rows
-    callbacks = [*_callbacks(training), ReportProgress(ctx, training.epochs, steps=steps)]
+    callbacks = [*callbacks_of(training), ReportProgress(ctx, training.epochs, steps=steps)]
     if ctx.checkpoint_dir:
         snapshot = functools.partial(_served, trainer, model)
         callbacks.append(SavePlaces(ctx, training.checkpoint_steps, history, snapshot))
@@ -118,7 +116,7 @@ class Saved:
     def __init__(self, ctx: "Context", *, unheard: int = -1) -> None:
         found = ctx.latest_checkpoint() if ctx.checkpoint_dir else None
         self._folder = Path(found) if found else None
-        state = json.loads((self._folder / STATE).read_text()) if self._folder else {}
+        state = read_state(self._folder)
         self.epoch: int = state.get("epoch", 0)
         self.history: dict[str, list[float]] = state.get("history", {})
         if state.get("workers", ctx.workers) == ctx.workers:
@@ -130,13 +128,7 @@ class Saved:
 
     def restore(self, model: Any) -> None:
         """Give a built, compiled model the variables that were saved."""
-        if self._folder is None:
-            return
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        with np.load(self._folder / VARIABLES) as saved:
-            for place, variable in enumerate(variables_of(model)):
-                variable.assign(saved[str(place)])
+        restore_variables(model, self._folder)
 
 
 class SavePlaces(SaveCheckpoints):
@@ -150,17 +142,7 @@ class SavePlaces(SaveCheckpoints):
 
     def _save(self, epoch: int) -> None:
         arrays, places = self._snapshot()
-        state = {"epoch": epoch, "places": places, "history": self._history, "workers": self._ctx.workers}
-
-        def write(folder: Path) -> None:
-            np.savez(folder / VARIABLES, **{str(place): array for place, array in arrays.items()})
-            (folder / STATE).write_text(json.dumps(state))
-
-        self._ctx.save_checkpoint(write, step=int(self.model.optimizer.iterations.numpy()))
-
-
-def _callbacks(training: Training) -> list[Any]:
-    return list(pickle.loads(training.callbacks)) if training.callbacks else []
+        self._write(epoch, arrays, {"places": places, "workers": self._ctx.workers})
 
 
 def _placed_dataset(
@@ -186,13 +168,10 @@ def _centre_of(sync: "Periodic", model: Any) -> tuple[dict[int, Any], dict[str, 
     sync.meet()  # else what the chief has trained since its last meeting would be missing
     centre, places = sync.centre()
     averaged = {id(variable): value for variable, value in centre}
-    arrays = {
-        place: averaged.get(id(variable), np.asarray(variable.numpy()))
-        for place, variable in enumerate(variables_of(model))
-    }
-    return arrays, places
+    variables = enumerate(variables_of(model))
+    served = {place: averaged[id(variable)] for place, variable in variables if id(variable) in averaged}
+    return arrays_of(model) | served, places
 
 
 def _served(trainer: "Coordinator", model: Any) -> tuple[dict[int, Any], dict[str, Place]]:
-    arrays = {place: np.asarray(variable.numpy()) for place, variable in enumerate(variables_of(model))}
-    return arrays, trainer.places()
+    return arrays_of(model), trainer.places()

@@ -5,12 +5,11 @@ from typing import Any, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
 
-from emberflow.config import check_count
+from emberflow.config import STRATEGIES, check_count
 from emberflow.errors import ConfigError
 from emberflow.strategies.combiners import check_combiner
 
 Stage = TypeVar("Stage", bound=type)
-STRATEGIES = ("data_parallel", "parameter_server", "periodic")
 
 
 def with_accessors(cls: Stage) -> Stage:

@@ -49,10 +49,13 @@ class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save(self, epoch: int) -> None:
         position = self._ctx.position(steps=self._steps + self._in_epoch)
-        state = {"epoch": epoch, "position": position.to_json(), "history": self._history}
+        self._write(epoch, arrays_of(self.model), {"position": position.to_json()})
+
+    def _write(self, epoch: int, arrays: dict[int, Any], place: dict[str, Any]) -> None:
+        state = {"epoch": epoch, "history": self._history, **place}
 
         def write(folder: Path) -> None:
-            np.savez(folder / VARIABLES, **_arrays(self.model))
+            np.savez(folder / VARIABLES, **{str(number): array for number, array in arrays.items()})
             (folder / STATE).write_text(json.dumps(state))
 
         self._ctx.save_checkpoint(write, step=int(self.model.optimizer.iterations.numpy()))
@@ -69,7 +72,7 @@ class Start:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        state = json.loads((folder / STATE).read_text()) if folder else {}
+        state = read_state(folder)
         self.epoch: int = state.get("epoch", 0)
         self.position = Position.from_json(state["position"]) if state else None
         self.history: dict[str, list[float]] = state.get("history", {})
@@ -81,13 +84,23 @@ class Start:
 
     def restore(self, model: Any) -> None:
         """Give a built, compiled model the variables that were saved."""
-        if self._folder is None:
-            return
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        with np.load(self._folder / VARIABLES) as saved:
-            for place, variable in enumerate(variables_of(model)):
-                variable.assign(saved[str(place)])
+        restore_variables(model, self._folder)
+
+
+def read_state(folder: Path | None) -> dict[str, Any]:
+    """Return what was saved beside the variables; nothing without a checkpoint."""
+    return json.loads((folder / STATE).read_text()) if folder else {}
+
+
+def restore_variables(model: Any, folder: Path | None) -> None:
+    """Give a built, compiled model the variables of a checkpoint, if there is one."""
+    if folder is None:
+        return
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    with np.load(folder / VARIABLES) as saved:
+        for place, variable in enumerate(variables_of(model)):
+            variable.assign(saved[str(place)])
 
 
 def variables_of(model: Any) -> list[Any]:
@@ -95,5 +108,6 @@ def variables_of(model: Any) -> list[Any]:
     return [*model.variables, *model.optimizer.variables]
 
 
-def _arrays(model: Any) -> dict[str, Any]:
-    return {str(place): np.asarray(variable.numpy()) for place, variable in enumerate(variables_of(model))}
+def arrays_of(model: Any) -> dict[int, Any]:
+    """Return the values of all that a checkpoint holds, by their place in it."""
+    return {place: np.asarray(variable.numpy()) for place, variable in enumerate(variables_of(model))}

@@ -91,7 +91,7 @@ def _train_together(training: Training, ctx: "Context") -> Trained | None:
         start.restore(model)
     # A model that comes from a checkpoint brings its own seeds: they stand where the last attempt left them.
     model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
-    callbacks = list(pickle.loads(training.callbacks)) if training.callbacks else []
+    callbacks = callbacks_of(training)
     if ctx.is_chief:
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
     history = dict(start.history)
@@ -104,6 +104,11 @@ def _train_together(training: Training, ctx: "Context") -> Trained | None:
     if not ctx.is_chief:
         return None
     return trained_of(model, history if ctx.checkpoint_dir else logged)
+
+
+def callbacks_of(training: Training) -> list[Any]:
+    """Return your callbacks, new ones in each node."""
+    return list(pickle.loads(training.callbacks)) if training.callbacks else []
 
 
 def trained_of(model: Any, history: dict[str, list[Any]]) -> Trained:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from emberflow._wire.sockets import keep_alive
 from emberflow.errors import PeerError
 from emberflow.strategies.combiners import Array
 
@@ -35,11 +36,7 @@ class Wire:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         sock.settimeout(None)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
-            if option := getattr(socket, name, None):  # a host that vanished is noticed in about 15 s
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_alive(sock)
 
     def send(self, kind: int, facts: Facts, arrays: Array = _NOTHING) -> None:
         """Send one frame, whole."""

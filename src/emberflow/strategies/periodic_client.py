@@ -1,7 +1,6 @@
 """A worker's side of periodic averaging: numpy arrays to the servers and back."""
 
 import contextlib
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from emberflow._wire.handshake import prove_as_client
+from emberflow._wire.sockets import dial
 from emberflow.errors import PeerError
 from emberflow.strategies.array_wire import (
     FINISH,
@@ -173,14 +172,9 @@ class PeriodicClient:
         """Make a proven connection."""
         host, _, port = server.address.rpartition(":")
         try:
-            sock = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT)
+            sock = dial(host, int(port), self._key, purpose_of(server.index), CONNECT_TIMEOUT)
         except OSError as error:
             raise _lost(server, f"could not be reached: {error}") from error
-        try:
-            prove_as_client(sock, self._key, purpose_of(server.index))
-        except BaseException:
-            sock.close()
-            raise
         if server.wire is not None:
             server.wire.close()
         server.wire = Wire(sock)

@@ -33,10 +33,8 @@ def train_step_of(model: Any, strategy: Any, name: str, spec: Any) -> Callable[.
             if scope.get_current_value(variable) is not None:
                 _server_value(variable).assign_add(1)
         added = {id(variable) for variable in [*metrics, *counters]}
-        for variable in [
-            *model.variables,
-            *optimized,
-        ]:  # moving statistics, seeds, what a constraint has changed
+        # Moving statistics, seeds, what a constraint has changed.
+        for variable in [*model.variables, *optimized]:
             value = scope.get_current_value(variable)
             if value is not None and id(variable) not in added:
                 _server_value(variable).assign(value)

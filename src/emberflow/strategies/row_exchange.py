@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
-from emberflow._wire.handshake import prove_as_client
+from emberflow._wire.sockets import dial
 from emberflow.errors import DataError, PeerError
 from emberflow.strategies.array_wire import Wire
 from emberflow.strategies.reception import Reception
@@ -116,13 +116,7 @@ class Others:
 
     def _dial(self, rank: int) -> Wire:
         host, _, port = self._addresses[rank].rpartition(":")
-        sock = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT)
-        try:
-            prove_as_client(sock, self._key, _purpose(rank))
-        except BaseException:
-            sock.close()
-            raise
-        self._wires[rank] = Wire(sock)
+        self._wires[rank] = Wire(dial(host, int(port), self._key, _purpose(rank), CONNECT_TIMEOUT))
         return self._wires[rank]
 
 

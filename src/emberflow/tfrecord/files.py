@@ -133,9 +133,8 @@ def first_record(raw: IO[bytes], at: int, rules: FrameRules) -> int:
     while at + HEAD + TAIL <= size:
         raw.seek(at)
         block = np.frombuffer(raw.read(reach) + bytes(8), np.uint8)
-        reach = min(
-            4 * reach, _BLOCK
-        )  # most records are short: a megabyte for each seam cost more than decoding
+        # Most records are short: a megabyte for each seam cost more than decoding.
+        reach = min(4 * reach, _BLOCK)
         places = np.arange(max(len(block) - 8 - HEAD + 1, 0))
         lengths = numbers(block, "<u8")[places]
         left = np.minimum(size - at - HEAD - TAIL - places, rules.max_record_bytes)
