@@ -35,6 +35,8 @@ class RunConfig:
         spool_dir: Local folder for the rows; None takes Spark's own.
         spool_limit: Most bytes that one worker's rows may take there.
         start_timeout: Seconds until every node must have joined the others.
+        join_timeout: Seconds until nodes that train together must have connected to each other.
+        exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         verbose: Show the nodes' output and progress on the driver while they run.
         allow_unencrypted: Go on although the session asks for encryption, which the rows and
             TensorFlow's own traffic do not have.
@@ -57,6 +59,8 @@ class RunConfig:
     spool_dir: str | None = None
     spool_limit: int | None = None
     start_timeout: float = 120.0
+    join_timeout: float = 60.0
+    exchange_timeout: float = 600.0
     verbose: bool = True
     allow_unencrypted: bool = False
     driver_host: str | None = None
@@ -84,12 +88,8 @@ class RunConfig:
                 fix="Leave it out.",
             )
         check_strategy(self)
-        if not is_number(self.start_timeout) or not 0 < self.start_timeout <= 1e9:  # neither nan nor inf
-            raise ConfigError(
-                "`start_timeout` must be a number of seconds above 0. "
-                f"Received: start_timeout={self.start_timeout!r}.",
-                fix="Pass start_timeout=120.0, or leave it out.",
-            )
+        for name, usual in (("start_timeout", 120.0), ("join_timeout", 60.0), ("exchange_timeout", 600.0)):
+            check_seconds(name, getattr(self, name), usual)
 
 
 def check_strategy(config: RunConfig) -> None:
@@ -152,6 +152,10 @@ def check_path(name: str, value: object) -> None:
         )
 
 
-def is_number(value: object) -> bool:
-    """Tell whether `value` is an int or float, and not a bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def check_seconds(name: str, value: object, usual: float) -> None:
+    """Refuse anything but a number of seconds above 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e9:  # no nan
+        raise ConfigError(
+            f"`{name}` must be a number of seconds above 0. Received: {name}={value!r}.",
+            fix=f"Pass {name}={usual}, or leave it out.",
+        )

@@ -44,6 +44,8 @@ def run(
     spool_limit: int | None = None,
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
+    join_timeout: float = 60.0,
+    exchange_timeout: float = 600.0,
     verbose: bool = True,
     allow_unencrypted: bool = False,
     driver_host: str | None = None,
@@ -77,6 +79,8 @@ def run(
         spool_limit: Most bytes that one worker's rows may take there.
         spark: The session; that of the data, or the active one, if left out. Classic or Spark Connect.
         start_timeout: Seconds until every node must have joined the others.
+        join_timeout: Seconds until nodes that train together must have connected to each other.
+        exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         verbose: Show the nodes' output and progress here while they run.
         allow_unencrypted: Go on although the session asks for encryption, which TensorFlow's traffic lacks.
         driver_host: The address executors dial to reach this process, if Spark's own does not do.
@@ -119,6 +123,8 @@ def run(
         spool_dir=spool_dir,
         spool_limit=spool_limit,
         start_timeout=start_timeout,
+        join_timeout=join_timeout,
+        exchange_timeout=exchange_timeout,
         verbose=verbose,
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
@@ -165,6 +171,8 @@ def _plan(
         meeting="barrier" if facts.is_connect else "driver",
         driver_address=None,
         start_timeout=config.start_timeout,
+        join_timeout=config.join_timeout,
+        exchange_timeout=config.exchange_timeout,
         forward_logs=config.verbose,
         python=sys.version_info[:2],
         waits_for_rows=waits_for_rows,

@@ -22,10 +22,12 @@ def test_good_workers_are_taken(workers: Any) -> None:
     assert RunConfig(workers=workers).workers == workers
 
 
+@pytest.mark.parametrize("name", ["start_timeout", "join_timeout", "exchange_timeout"])
 @pytest.mark.parametrize("seconds", [0, -1.0, "soon", True, None, math.nan, math.inf])
-def test_start_timeout_must_be_a_positive_number(seconds: Any) -> None:
-    with pytest.raises(ConfigError, match="start_timeout"):
-        RunConfig(workers=1, start_timeout=seconds)
+def test_timeouts_must_be_positive_numbers(name: str, seconds: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**{"workers": 1, name: seconds})
+    assert f"Received: {name}={seconds!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ class Parallel:
                     rank=self._order.me.rank,
                     addresses=self._addresses,
                     key=self._order.key,
+                    timeout=self._order.plan.join_timeout,
+                    receive_timeout=self._order.plan.exchange_timeout,
                 )
         return self._transport  # type: ignore[no-any-return]
 

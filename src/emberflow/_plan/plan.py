@@ -42,6 +42,8 @@ class RunPlan:
             barrier (a second) where the driver cannot be dialled.
         driver_address: Host and port that tasks dial; None when there is nobody to dial.
         start_timeout: Seconds until every node must have joined.
+        join_timeout: Seconds until nodes that train together must have connected to each other.
+        exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         forward_logs: Whether nodes' output is sent to the driver line by line.
         python: The driver's Python as (major, minor); executors must agree.
         waits_for_rows: Whether Spark computes rows before the first node can start.
@@ -61,6 +63,8 @@ class RunPlan:
     start_timeout: float
     forward_logs: bool
     python: tuple[int, int]
+    join_timeout: float = 60.0
+    exchange_timeout: float = 600.0
     waits_for_rows: bool = False
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"

@@ -110,6 +110,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
             checkpoint_dir=self.getOrDefault("checkpointDir") if self.isDefined("checkpointDir") else None,
             max_restarts=self.getOrDefault("maxRestarts"),
             start_timeout=self.getOrDefault("startTimeout"),
+            join_timeout=self.getOrDefault("joinTimeout"),
+            exchange_timeout=self.getOrDefault("exchangeTimeout"),
             verbose=self.getOrDefault("verbose"),
             spark=dataset.sparkSession,
         )

@@ -191,6 +191,14 @@ class TrainingParams(ColumnParams):
     )
     maxRestarts = declare("maxRestarts", "restarts after a lost worker", TypeConverters.toInt)
     startTimeout = declare("startTimeout", "seconds until all nodes must be up", TypeConverters.toFloat)
+    joinTimeout = declare(
+        "joinTimeout", "seconds until workers must have connected to each other", TypeConverters.toFloat
+    )
+    exchangeTimeout = declare(
+        "exchangeTimeout",
+        "seconds after which a node that does not answer during training is an error",
+        TypeConverters.toFloat,
+    )
     verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
 
 
@@ -208,5 +216,7 @@ TRAINING_DEFAULTS: dict[str, Any] = {
     "checkpointSteps": 500,
     "maxRestarts": 0,
     "startTimeout": 120.0,
+    "joinTimeout": 60.0,
+    "exchangeTimeout": 600.0,
     "verbose": True,
 }

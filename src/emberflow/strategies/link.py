@@ -146,7 +146,7 @@ class Link:
         """Wait until a socket is ready; a neighbour's end, or nothing for `timeout` seconds, is an error."""
         if self._poll(2 * _GRACE if self._is_overdue else self.timeout, only_send=only_send):
             return
-        silence = f"did not answer for {self.timeout:g} s"
+        silence = f"did not answer for {self.timeout:g} s (exchange_timeout)"
         if only_send:
             raise self.fail(self.right_rank, silence)
         if self._is_overdue:

@@ -208,7 +208,7 @@ def _dial(address: str, rank: int, timeout: float) -> socket.socket:
     except OSError as error:
         raise PeerError(
             f"Rank {rank} could not be reached within {timeout:g} s. Received: address={address!r}, {error}",
-            "Check that the executors may connect to each other (firewall), or give more time.",
+            "Check that the executors may connect to each other (firewall), or raise join_timeout.",
         ) from error
 
 
@@ -238,8 +238,8 @@ def _neighbours(
     if missing or left is None:
         _close(left)
         raise PeerError(
-            f"Rank {rank} was not joined by all neighbours in time. Received: missing={missing}",
-            f"Look at the log of rank {next(iter(missing.values()))}, or give more time to start.",
+            f"Rank {rank} was not joined by all neighbours within {timeout:g} s. Received: missing={missing}",
+            f"Look at the log of rank {next(iter(missing.values()))}, or raise join_timeout.",
         )
     return left
 
