@@ -13,12 +13,14 @@ class Metric:
         step: The step it named, or None.
         values: Name to number.
         seconds: When it was reported, in seconds since that node called your function.
+        attempt: In which attempt of the run, from 0.
     """
 
     rank: int
     step: int | None
     values: dict[str, float]
     seconds: float
+    attempt: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,8 @@ class Result:
     Attributes:
         value: What your function returned on the chief.
         reports: One per node, in rank order.
-        metrics: Everything reported by ``ctx.report``, in order of arrival.
+        metrics: What ``ctx.report`` reported in all attempts, in order of arrival. Of more than 2,000 reports of one
+            node under the same names an even selection is kept, with the first and the last.
         seconds: How long the run took on the driver, start to end.
         attempts: How many times the gang was started.
         tensorboard_url: Where TensorBoard was while the run went on, or None.

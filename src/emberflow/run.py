@@ -153,7 +153,7 @@ def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "C
     return Result(
         value=values.get(0),
         reports=_reports(done.rows, values),
-        metrics=tuple(done.attempt.metrics),
+        metrics=tuple(done.attempt.metrics.items()),
         seconds=time.monotonic() - started,
         attempts=done.attempts,
         tensorboard_url=done.attempt.tensorboard_url,

@@ -62,6 +62,8 @@ def test_a_killed_worker_costs_a_restart(spark_cluster: "SparkSession", tmp_path
     assert result.attempts == 2
     assert result.value == {"resumed": (1, SAVED, 10), "state": sum(range(LAST))}
     assert [report.value["resumed"] for report in result.reports] == [(1, SAVED, 10)] * 2
+    told = [(metric.attempt, metric.step) for metric in result.metrics if metric.rank == 0]
+    assert told == [(0, step) for step in range(SAVED)] + [(1, step) for step in range(SAVED, LAST)]
 
 
 def test_a_killed_ps_beside_gpu_workers_costs_a_restart(spark_gpus: "SparkSession", tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_success_gives_spark_rows_and_metrics() -> None:
         running.hear_the_end_of(first, second)
         running.spark_says(rows=ROWS)
         assert running.result.result(timeout=WITHIN) == ROWS
-        (metric,) = running.attempt.metrics
+        (metric,) = running.attempt.metrics.items()
         assert (metric.rank, metric.step, metric.values) == (1, 1, {"loss": 0.5})
         assert running.job.cancelled == 0
 

@@ -179,7 +179,7 @@ def test_reports_are_numbers_with_a_step(tmp_path: Path) -> None:
     with real_node(reports, tmp_path) as node:
         node.run()
         node.leave()
-        first, second, third = node.watch.metrics
+        first, second, third = node.watch.metrics.items()
         assert (first["step"], first["metric"]) == (3, {"loss": 0.25})
         assert (second["step"], second["metric"]) == (None, {"accuracy": 1.0})
         assert math.isnan(third["metric"]["loss"])

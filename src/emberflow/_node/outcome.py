@@ -5,6 +5,7 @@ import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from emberflow._plan.roles import Node
 from emberflow.errors import (
     ClusterError,
     ConfigError,
@@ -17,6 +18,7 @@ from emberflow.errors import (
 
 Ending = Literal["returned", "raised", "lost", "refused"]
 
+GONE = "its Spark task ended without a word: the executor or its Python worker was killed"
 REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, StorageError)}
 
 # What a node says of itself when another node is the cause.
@@ -109,6 +111,20 @@ class Outcome:
             log_tail=self.log_tail,
             **known,  # type: ignore[arg-type]
         )
+
+
+def gone_outcome(node: Node, host: str) -> Outcome:
+    """Return the outcome of a node whose Spark task ended before it told anything."""
+    return Outcome(
+        rank=node.rank,
+        role=node.role,
+        index=node.index,
+        host=host,
+        ending="lost",
+        problem=GONE,
+        fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
+        "spark.executor.memoryOverhead.",
+    )
 
 
 def describe_exit(status: int | None) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from emberflow._node.child import Child
+from emberflow._node.metric_log import MetricLog
 from emberflow._wire.frames import Frames, Message, pack
 from emberflow.errors import PeerError
 
@@ -22,7 +23,7 @@ from emberflow.errors import PeerError
 NOISE = re.compile(rb"I0000 00:00:|WARNING: All log messages before absl|E0000 .*(cuda_platform|cuInit)")
 TAIL_LINES = 40
 LINE_LIMIT = 8192
-KEPT_METRICS = 10_000
+KEPT_METRICS = 4000  # they travel in the outcome: a thousand nodes' must fit into Spark's limit of a result
 READ = 1 << 16
 
 
@@ -37,7 +38,7 @@ class Watch:
     def __init__(self, child: Child, driver: socket.socket | None, forward_logs: bool) -> None:
         self.queue: queue.Queue[Message] = queue.Queue()
         self.is_over = threading.Event()  # the node has ended, or the driver wants us gone
-        self.metrics: deque[Message] = deque(maxlen=KEPT_METRICS)
+        self.metrics: MetricLog[Message] = MetricLog(total_limit=KEPT_METRICS)
         self._child = child
         self._driver = driver
         self._forward_logs = forward_logs and driver is not None
@@ -122,7 +123,7 @@ class Watch:
                 self.is_over.set()
             self.queue.put(message)
         elif self._driver is None:
-            self.metrics.append(message)
+            self.metrics.add((), message["metric"], message)
         else:
             self.tell_driver(message)
 

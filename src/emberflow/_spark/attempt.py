@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from emberflow._node.outcome import Outcome
+from emberflow._node.metric_log import MetricLog
+from emberflow._node.outcome import GONE, Outcome, gone_outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
@@ -20,15 +21,16 @@ log = logging.getLogger("emberflow")
 SETTLE = 0.3  # seconds in which other nodes may still name the true cause
 QUIT_GRACE = 3.0  # seconds that tasks get to end by themselves before Spark is told to end them
 END_TIMEOUT = 20.0
-GONE = "its Spark task ended without a word: the executor or its Python worker was killed"
 SILENCE = 8.0  # seconds after which running tasks that did not dial are taken to be unable to
 
 
 class Attempt:
     """Watches one gang. Every wait has a deadline; when `supervise` is over, nothing of the gang is left."""
 
-    def __init__(self, plan: RunPlan, hub: Hub, job: Job, console: Console) -> None:
-        self.metrics: list[Metric] = []
+    def __init__(
+        self, plan: RunPlan, hub: Hub, job: Job, console: Console, metrics: MetricLog[Metric] | None = None
+    ) -> None:
+        self.metrics: MetricLog[Metric] = metrics or MetricLog()  # of the attempts before as well
         self.tensorboard_url: str | None = None
         self._plan = plan
         self._hub = hub
@@ -170,8 +172,11 @@ class Attempt:
             self._silent_since = time.monotonic()
 
     def _on_metric(self, rank: int, event: Message) -> None:
-        metric = Metric(rank=rank, step=event["step"], values=event["metric"], seconds=event["seconds"])
-        self.metrics.append(metric)
+        values, attempt = event["metric"], self._plan.attempt
+        metric = Metric(
+            rank=rank, step=event["step"], values=values, seconds=event["seconds"], attempt=attempt
+        )
+        self.metrics.add((attempt, rank), values, metric)
         self._console.metric(metric)
 
     def _on_outcome(self, _: int, event: Message) -> None:
@@ -202,18 +207,7 @@ class Attempt:
         """Note that a node's task is gone, unless the node has told how it ended."""
         if rank in self._outcomes:
             return
-        node = self._plan.nodes[rank]
-        lost = Outcome(
-            rank=rank,
-            role=node.role,
-            index=node.index,
-            host=self._hosts.get(rank, "a lost executor"),
-            ending="lost",
-            problem=GONE,
-            fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
-            "spark.executor.memoryOverhead.",
-        )
-        self._record(lost)
+        self._record(gone_outcome(self._plan.nodes[rank], self._hosts.get(rank, "a lost executor")))
 
     def _silence_ends(self) -> float | None:
         return None if self._silent_since is None else self._silent_since + SILENCE

@@ -89,7 +89,7 @@ class Life:
             gpus=tuple(self._monitor.seen()) if self._monitor else (),
             log_tail=watch.tail() if watch else "",
             feed=self._fed(),
-            metrics=tuple(watch.metrics) if watch else (),
+            metrics=tuple(watch.metrics.items()) if watch else (),
             **known,  # type: ignore[arg-type]
         )
 

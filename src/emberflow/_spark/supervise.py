@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.checkpoints import drop_if_empty, plan_checkpoints
+from emberflow._node.metric_log import MetricLog
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.attempt import Attempt, warn_undialled
 from emberflow._spark.console import Console
@@ -20,6 +21,7 @@ from emberflow._spark.slots import wait_for_slots
 from emberflow._spark.task import UNREACHABLE, TaskSpec
 from emberflow.config import RunConfig
 from emberflow.errors import EmberflowError, NodeFailedError, NodeLostError
+from emberflow.result import Metric
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,9 +63,10 @@ def supervise(
 ) -> Supervised:
     """Try until the gang succeeds, or may not be started again."""
     restarts = 0
+    metrics: MetricLog[Metric] = MetricLog()
     while True:
         try:
-            rows, attempt = _try(spark, program, plan, config, facts, console)
+            rows, attempt = _try(spark, program, plan, config, facts, console, metrics)
             return Supervised(rows=rows, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             if _is_unreachable(error) and plan.meeting == "driver" and len(plan.stages) == 1:
@@ -97,6 +100,7 @@ def _try(
     config: RunConfig,
     facts: ClusterFacts,
     console: Console,
+    metrics: MetricLog[Metric],
 ) -> tuple[list[Any], Attempt]:
     """Start the gang once, with a key of its own."""
     key = secrets.token_bytes(32)
@@ -110,7 +114,7 @@ def _try(
             placed = dataclasses.replace(placed, checkpoints=planned)
         spec = TaskSpec(plan=placed, key=key, fn=program.fn, data=program.spec)
         job = Job(spark, spec, program.data, facts, hub.events)
-        attempt = Attempt(placed, hub, job, console)
+        attempt = Attempt(placed, hub, job, console, metrics)
         rows = attempt.supervise()
         if placed.checkpoints:
             with suppress(EmberflowError):
