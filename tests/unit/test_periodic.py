@@ -296,6 +296,7 @@ def test_a_stranger_is_refused() -> None:
             raw.settimeout(10)
             assert raw.recv(64).startswith(b"emberflow/1")
             raw.sendall(bytes(64))  # a proof of nothing
+            assert raw.recv(64) == bytes(32)  # it is refused
             assert raw.recv(64) == b""
         (centre,), _ = chief.pull([array(0.0)])
         assert centre.tolist() == [START]

@@ -30,6 +30,7 @@ from emberflow._node.sharing import Sharing
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._wire.frames import Message
+from emberflow._wire.sockets import address_of
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
@@ -64,7 +65,9 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
         fn = pickle.loads(order.fn)
         held, port = held_port()
         parallel, averaging, sharing = Parallel(order), Averaging(order), Sharing(order)
-        mine = {"tf": f"{order.host}:{port}"} | parallel.endpoint | averaging.endpoint | sharing.endpoint
+        mine = (
+            {"tf": address_of(order.host, port)} | parallel.endpoint | averaging.endpoint | sharing.endpoint
+        )
         answer = mailbox.ask({"ready": mine})
         rows = _take_rows(order, answer["cluster"], mailbox, feed)
         context = _context(order, answer["cluster"], (parallel, averaging, sharing), mailbox, rows)

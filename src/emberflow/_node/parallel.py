@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.order import NodeOrder
 from emberflow._plan.tf_config import TFConfig
-from emberflow._wire.sockets import listen
+from emberflow._wire.sockets import address_of, listen
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport import Transport
@@ -75,4 +75,4 @@ class Parallel:
 
 def endpoint_of(name: str, host: str, door: socket.socket | None) -> dict[str, str]:
     """Return what other nodes must know of an open door, under its name; nothing where there is none."""
-    return {} if door is None else {name: f"{host}:{door.getsockname()[1]}"}
+    return {} if door is None else {name: address_of(host, door.getsockname()[1])}

@@ -5,30 +5,31 @@ import resource
 import selectors
 import socket
 import threading
-from collections import Counter, OrderedDict
+import time
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from emberflow._spark.peer import Peer
 from emberflow._wire import sockets
-from emberflow._wire.frames import Frames, Message, pack, send
-from emberflow._wire.handshake import prove_as_server
+from emberflow._wire.acceptor import Acceptor
+from emberflow._wire.frames import Message, pack, send
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
 DONE = "done"  # the last gathering of a rank: it takes part in no other any more
-SEND_TIMEOUT = 10.0
-PROVING_AT_ONCE = 64  # threads; a node proves itself in milliseconds, so whoever takes longest gives way
-EVENTS_BEHIND = 200  # waiting events, of up to READ bytes, above which nodes' output is left out
-READ = 1 << 16
+SEND_TIMEOUT = 10.0  # seconds in which a node that something waits for must take some of it
+SPARE_FILES = 192  # open files that the driver needs beside one connection per node
+EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is left out
 
 
 class Hub:
     """Listens for the tasks of one attempt, and tells `events` everything they say.
 
-    Events are messages with a ``rank``: ``joined`` (host), ``ready``, ``log``, ``metric``, ``outcome``, ``gone``; and
-    without one: ``gathered`` (the tag), once every rank has brought its value.
+    Events are messages with a ``rank``: ``joined`` (host), ``ready``, ``log``, ``metric``, ``outcome``, ``gone``
+    (with ``why`` where the hub gave the node up); and without one: ``gathered`` (the tag), once every rank has
+    brought its value. Nothing that is sent waits for a node: each has a buffer of its own.
 
     Args:
         bind_host: The address to listen on; any free port.
@@ -40,25 +41,25 @@ class Hub:
         _check_open_files(ranks)
         self.events: queue.Queue[Message] = queue.Queue()
         self._ranks = ranks
-        self._key = key
-        self._peers: dict[int, socket.socket] = {}
+        self._peers: dict[int, Peer] = {}
         self._gathers: dict[str, dict[int, Any]] = {}
         self._wanted: dict[str, int | None] = {}
-        self._sending = threading.Lock()
         self._left_out: Counter[int] = Counter()
         self._is_dismissed = False
-        self._new: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
-        self._proving: OrderedDict[socket.socket, None] = OrderedDict()
-        self._listener = sockets.listen(bind_host, backlog=max(ranks, 1024))
+        self._is_closing = False
+        self._new: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._slow: queue.SimpleQueue[Peer] = queue.SimpleQueue()
+        self._writing: set[Peer] = set()
+        listener = sockets.listen(bind_host)
+        self.port = int(listener.getsockname()[1])
         # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
         self._wake_r, self._wake_w = socket.socketpair()
-        self._door = ThreadPoolExecutor(PROVING_AT_ONCE, thread_name_prefix="emberflow-door")
+        self._wake_w.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_r, selectors.EVENT_READ, self._seat_newcomers)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self.port = int(self._listener.getsockname()[1])
+        self._selector.register(self._wake_r, selectors.EVENT_READ)
         self._loop_thread = threading.Thread(target=self._loop, name="emberflow-hub", daemon=True)
         self._loop_thread.start()
+        self._acceptor = Acceptor(listener, key=key, purpose=PURPOSE, admit=self._admit, reserved=ranks)
 
     def send(self, rank: int, message: Message) -> None:
         """Send to one node; if it is gone, its ``gone`` event says so."""
@@ -75,85 +76,109 @@ class Hub:
 
     def close(self) -> None:
         """Stop listening and hang up on everybody."""
-        self._new.put(None)
-        self._wake_w.send(b"x")
+        self._acceptor.close()
+        self._is_closing = True
+        self._wake()
         self._loop_thread.join()
-        self._door.shutdown(wait=False, cancel_futures=True)
 
     def _loop(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.data() is False:
-                    self._close_all()
-                    return
+        while not self._is_closing:
+            for key, events in self._selector.select(self._patience()):
+                if key.data is None:
+                    self._wake_r.recv(4096)
+                    continue
+                if events & selectors.EVENT_WRITE and not key.data.go_on():
+                    self._watch(key.data, is_slow=False)
+                if events & selectors.EVENT_READ:
+                    self._read(key.data)
+            self._seat_newcomers()
+            self._give_up_stuck()
+        self._close_all()
 
     def _send(self, ranks: list[int], message: Message) -> None:
         data = pack(message)
-        with self._sending:  # the run's own thread and the hub's must not cut into each other's messages
-            for rank in ranks:
-                if peer := self._peers.get(rank):
-                    with suppress(OSError):
-                        peer.sendall(data)
+        is_slow = False
+        for rank in ranks:
+            if (peer := self._peers.get(rank)) and peer.send(data):
+                self._slow.put(peer)
+                is_slow = True
+        if is_slow:
+            self._wake()
 
-    def _accept(self) -> None:
-        with suppress(OSError):  # a caller that is gone again
-            sock, _ = self._listener.accept()
-            self._proving[sock] = None
-            self._door.submit(self._prove, sock)
-        if len(self._proving) > PROVING_AT_ONCE:
-            with suppress(OSError, KeyError):  # it has just ended by itself
-                self._proving.popitem(last=False)[0].shutdown(socket.SHUT_RDWR)
-
-    def _prove(self, sock: socket.socket) -> None:
-        """Let a newcomer in if it has the key; in a thread, so that a silent one keeps nobody waiting."""
-        try:
-            prove_as_server(sock, self._key, PURPOSE)
-            sock.settimeout(SEND_TIMEOUT)
-            sockets.keep_alive(sock)
-        except (PeerError, OSError):
-            sock.close()
-            return
-        finally:
-            self._proving.pop(sock, None)
+    def _admit(self, sock: socket.socket) -> None:
         self._new.put(sock)
-        with suppress(OSError):  # the hub has closed meanwhile
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # the hub has closed meanwhile, or many wake it already
             self._wake_w.send(b"x")
 
-    def _seat_newcomers(self) -> bool:
-        """Listen to those who proved the key; False when it is time to close."""
-        self._wake_r.recv(4096)
+    def _seat_newcomers(self) -> None:
+        """Listen to those who proved the key, and go on sending to those who take it slowly."""
         while not self._new.empty():
-            sock = self._new.get()
-            if sock is None:
-                return False
-            self._selector.register(sock, selectors.EVENT_READ, _Peer(self, sock).read)
-        return True
+            peer = Peer(self._new.get())
+            self._selector.register(peer.sock, selectors.EVENT_READ, peer)
+        while not self._slow.empty():
+            self._watch(self._slow.get(), is_slow=True)
+
+    def _watch(self, peer: Peer, *, is_slow: bool) -> None:
+        if peer.sock.fileno() < 0:
+            return
+        if peer.why_gone:
+            self._hang_up(peer)
+            return
+        (self._writing.add if is_slow else self._writing.discard)(peer)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_slow else 0)
+        self._selector.modify(peer.sock, events, peer)
+
+    def _patience(self) -> float | None:
+        """Return the seconds until the next node is given up, if one is slow."""
+        waiting = [since for peer in self._writing if (since := peer.waits_since()) is not None]
+        return max(min(waiting) + SEND_TIMEOUT - time.monotonic(), 0.01) if waiting else None
+
+    def _give_up_stuck(self) -> None:
+        now = time.monotonic()
+        for peer in list(self._writing):
+            since = peer.waits_since()
+            if since is not None and now - since >= SEND_TIMEOUT:
+                peer.why_gone = f"it has not read what the driver sent for {SEND_TIMEOUT:g} s"
+                self._hang_up(peer)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            messages = peer.read()
+            for message in messages or ():
+                if peer.rank is None:
+                    self._join(peer, message)
+                else:
+                    self._hear(peer.rank, message)
+        except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must go on
+            messages = None
+        if messages is None:
+            self._hang_up(peer)
 
     def _close_all(self) -> None:
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
+            if key.data is not None:
+                key.data.close()
         self._selector.close()
-        for stranger in list(self._proving):
-            with suppress(OSError):
-                stranger.shutdown(socket.SHUT_RDWR)  # its thread closes it
         while not self._new.empty():
-            if sock := self._new.get():
-                sock.close()
+            self._new.get().close()
+        self._wake_r.close()
         self._wake_w.close()
 
-    def _join(self, sock: socket.socket, message: Message) -> int:
+    def _join(self, peer: Peer, message: Message) -> None:
         """Give a newcomer its seat, unless it is taken: then Spark has started that task a second time."""
         rank = int(message["join"])
         if rank in self._peers or not 0 <= rank < self._ranks:
             raise PeerError(
                 f"A rank joins once. Received: rank={rank}.", fix="Look for a second copy of the task."
             )
-        self._peers[rank] = sock
+        peer.rank = rank
+        self._peers[rank] = peer
         self.events.put({"rank": rank, "joined": message["host"]})
         if self._is_dismissed:
             self.send(rank, {"quit": True})
-        return rank
 
     def _hear(self, rank: int, message: Message) -> None:
         if "gather" not in message:
@@ -193,46 +218,22 @@ class Hub:
         lines = self._left_out.pop(rank, 0)
         return f"... {lines} lines left out here; all are in the executor's log" if lines else ""
 
-    def _hang_up(self, sock: socket.socket, rank: int | None) -> None:
-        self._selector.unregister(sock)
-        sock.close()
-        if rank is not None:
-            del self._peers[rank]
-            if note := self._note_of_left_out(rank):
-                self.events.put({"rank": rank, "log": note})
-            self.events.put({"rank": rank, "gone": True})
-
-
-class _Peer:
-    """One accepted connection."""
-
-    def __init__(self, hub: Hub, sock: socket.socket) -> None:
-        self._hub = hub
-        self._sock = sock
-        self._rank: int | None = None
-        self._frames = Frames()
-
-    def read(self) -> None:
-        try:
-            data = self._sock.recv(READ)
-        except OSError:
-            data = b""
-        try:
-            for message in self._frames.feed(data):
-                if self._rank is None:
-                    self._rank = self._hub._join(self._sock, message)  # noqa: SLF001 - a part of the hub
-                else:
-                    self._hub._hear(self._rank, message)  # noqa: SLF001
-        except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must go on
-            data = b""
-        if not data:
-            self._hub._hang_up(self._sock, self._rank)  # noqa: SLF001
+    def _hang_up(self, peer: Peer) -> None:
+        self._selector.unregister(peer.sock)
+        self._writing.discard(peer)
+        peer.close()
+        if peer.rank is not None:
+            del self._peers[peer.rank]
+            if note := self._note_of_left_out(peer.rank):
+                self.events.put({"rank": peer.rank, "log": note})
+            why = {"why": peer.why_gone} if peer.why_gone else {}
+            self.events.put({"rank": peer.rank, "gone": True} | why)
 
 
 def _check_open_files(ranks: int) -> None:
     """Refuse a gang whose connections this process may not hold."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = ranks + 2 * PROVING_AT_ONCE + 64
+    needed = ranks + SPARE_FILES
     if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
         raise ClusterError(
             f"The driver keeps one connection to each node. Received: {ranks} nodes, and a limit of {limit} open "
@@ -241,9 +242,11 @@ def _check_open_files(ranks: int) -> None:
         )
 
 
-def dial(address: Sequence[Any], key: bytes, rank: int, host: str, timeout: float) -> socket.socket:
+def dial(
+    address: Sequence[Any], key: bytes, rank: int, host: str, timeout: float, *, patience: float = 0.0
+) -> socket.socket:
     """Return a proven connection to the hub, from the task's side; OSError or PeerError if there is none."""
-    sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout)
+    sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout, patience=patience)
     try:
         send(sock, {"join": rank, "host": host})
     except BaseException:

@@ -143,7 +143,7 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
     if address is None:
         return None
     try:
-        return dial(address, spec.key, me.rank, host, DIAL_TIMEOUT)
+        return dial(address, spec.key, me.rank, host, DIAL_TIMEOUT, patience=spec.plan.start_timeout)
     except (OSError, EmberflowError) as error:
         if spec.plan.meeting == "barrier":
             return None

@@ -2,6 +2,7 @@
 
 Who owns what:
     handshake  proving the key, before anything else is said
+    acceptor   letting in whoever proves the key, however many others come
     sockets    listening, dialling, noticing that the other side is gone
     frames     JSON messages on a stream
 """

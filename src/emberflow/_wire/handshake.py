@@ -4,22 +4,18 @@ The server speaks first; a stranger learns nothing but a random number:
 
     server -> client   magic, server nonce
     client -> server   client nonce, HMAC-SHA256(key, "client", purpose, both nonces)
-    server -> client   HMAC-SHA256(key, "server", purpose, both nonces)
+    server -> client   HMAC-SHA256(key, "server", purpose, both nonces), or zeros: refused
 
 The direction and the purpose are part of what is signed, so an answer can be played back neither to its
 sender nor to another service that holds the same key. All messages have a fixed length; nothing is parsed,
-nothing is unpickled.
+nothing is unpickled. A client with a wrong key is told so by the zeros; one that hears nothing before the
+connection closes was turned away because the server had too many connections, and may try again.
 """
 
-import contextlib
 import hmac
-import queue
 import secrets
-import select
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
 
 from emberflow.errors import PeerError
 
@@ -27,8 +23,44 @@ LIMIT = 5.0  # seconds for the whole exchange, not for each read: a client that 
 _MAGIC = b"emberflow/1\n"
 _NONCE = 32
 _TAG = 32
-Judged = tuple[socket.socket, Exception | None]
-_PROVING_AT_ONCE = 64  # strangers can hold this many threads, each for LIMIT seconds
+ANSWER_SIZE = _NONCE + _TAG
+REFUSED = bytes(_TAG)
+
+
+class TurnedAwayError(PeerError):
+    """The connection ended during the handshake; the other side may have had too many.
+
+    Attributes:
+        is_ours: Whether the other side had greeted us in our own protocol before.
+    """
+
+    is_ours = False
+
+
+class SilentError(PeerError):
+    """The other side did not say enough before the deadline."""
+
+
+class Challenge:
+    """The server's side of one handshake: what to send, and what to make of the answer.
+
+    Args:
+        key: The shared secret.
+        purpose: What the connection is for; both sides must say the same.
+    """
+
+    def __init__(self, key: bytes, purpose: str) -> None:
+        self._key = key
+        self._purpose = purpose
+        self._nonce = secrets.token_bytes(_NONCE)
+        self.greeting = _MAGIC + self._nonce
+
+    def reply_to(self, answer: bytes) -> bytes:
+        """Return our own proof if the client's answer, of `ANSWER_SIZE` bytes, is right; else `REFUSED`."""
+        nonces = answer[:_NONCE] + self._nonce
+        if not hmac.compare_digest(answer[_NONCE:], _tag(self._key, b"client", self._purpose, nonces)):
+            return REFUSED
+        return _tag(self._key, b"server", self._purpose, nonces)
 
 
 def prove_as_client(sock: socket.socket, key: bytes, purpose: str, *, limit: float = LIMIT) -> None:
@@ -38,111 +70,22 @@ def prove_as_client(sock: socket.socket, key: bytes, purpose: str, *, limit: flo
         sock: A connected blocking socket; its own timeout is put back afterwards.
         key: The shared secret.
         purpose: What the connection is for; both sides must say the same.
-        limit: Seconds for the whole exchange.
+        limit: Seconds until the server must have greeted us; from then on it has at least `LIMIT`.
 
     Raises:
-        PeerError: The other side is silent, gone, or does not hold the key.
+        TurnedAwayError: The other side closed the connection before it had said yes or no.
+        SilentError: The other side did not answer in time.
+        PeerError: The other side does not hold the key.
     """
     with _Limited(sock, limit) as wire:
-        hello = wire.read(len(_MAGIC) + _NONCE)
-        if not hello.startswith(_MAGIC):
+        greeting = wire.read(len(_MAGIC) + _NONCE)
+        if not greeting.startswith(_MAGIC):
             raise _refusal(purpose, "it does not speak this protocol")
-        nonces = secrets.token_bytes(_NONCE) + hello[len(_MAGIC) :]
+        wire.is_greeted()
+        nonces = secrets.token_bytes(_NONCE) + greeting[len(_MAGIC) :]
         wire.write(nonces[:_NONCE] + _tag(key, b"client", purpose, nonces))
         if not hmac.compare_digest(wire.read(_TAG), _tag(key, b"server", purpose, nonces)):
-            raise _refusal(purpose, "it holds another key")
-
-
-def prove_as_server(sock: socket.socket, key: bytes, purpose: str, *, limit: float = LIMIT) -> None:
-    """Let the client prove that it holds `key`, then prove the same to it.
-
-    Args:
-        sock: An accepted blocking socket; its own timeout is put back afterwards.
-        key: The shared secret.
-        purpose: What the connection is for; both sides must say the same.
-        limit: Seconds for the whole exchange.
-
-    Raises:
-        PeerError: The other side is silent, gone, or does not hold the key.
-    """
-    with _Limited(sock, limit) as wire:
-        nonce = secrets.token_bytes(_NONCE)
-        wire.write(_MAGIC + nonce)
-        answer = wire.read(_NONCE + _TAG)
-        nonces = answer[:_NONCE] + nonce
-        if not hmac.compare_digest(answer[_NONCE:], _tag(key, b"client", purpose, nonces)):
-            raise _refusal(purpose, "it holds another key or wants another service")
-        wire.write(_tag(key, b"server", purpose, nonces))
-
-
-def admitted(
-    listener: socket.socket, prove: Callable[[socket.socket], None], timeout: float
-) -> Iterator[socket.socket]:
-    """Yield the connections that pass `prove`, in the order in which they pass, until the timeout.
-
-    Each connection is proven in a thread of its own, so that a silent client keeps nobody waiting.
-
-    Args:
-        listener: A listening socket. It stays open: the caller closes it when all are in.
-        prove: Called with each accepted socket; raises PeerError to turn it away.
-        timeout: Seconds until the iteration ends.
-    """
-    deadline = time.monotonic() + timeout
-    with contextlib.closing(Door(prove)) as door:
-        while (left := deadline - time.monotonic()) > 0:
-            yield from (sock for sock, error in door.wait(listener, left) if error is None)
-
-
-class Door:
-    """Proves many connections at once, each in a thread of its own."""
-
-    def __init__(self, prove: Callable[[socket.socket], None]) -> None:
-        self._prove = prove
-        self._judged: queue.SimpleQueue[Judged] = queue.SimpleQueue()
-        self._bell, self._button = socket.socketpair()
-        self._inside: set[socket.socket] = set()
-
-    def judge(self, sock: socket.socket, prove: Callable[[socket.socket], None]) -> None:
-        """Start to prove a connection; `wait` tells how it ended."""
-        self._inside.add(sock)
-        threading.Thread(target=self._judge, args=(sock, prove), name="emberflow-prove", daemon=True).start()
-
-    def wait(self, listener: socket.socket, timeout: float) -> list[Judged]:
-        """Wait for a new connection or for the end of a proof; return the connections that were proven.
-
-        A connection comes with the error that it was turned away with, and is closed then, or with None.
-        """
-        has_seat = len(self._inside) < _PROVING_AT_ONCE
-        watched = [self._bell, listener] if has_seat else [self._bell]
-        ready, _, _ = select.select(watched, [], [], timeout)
-        if listener in ready:
-            self.judge(listener.accept()[0], self._prove)
-        if self._bell not in ready:
-            return []
-        self._bell.recv(1)
-        sock, error = self._judged.get()
-        self._inside.discard(sock)
-        return [(sock, error)]
-
-    def close(self) -> None:
-        """Drop whoever is still proving; a thread that waits for a silent client ends with its socket."""
-        for sock in self._inside:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
-        self._bell.close()
-        self._button.close()
-
-    def _judge(self, sock: socket.socket, prove: Callable[[socket.socket], None]) -> None:
-        failure: Exception | None = None
-        try:
-            prove(sock)
-        except (PeerError, OSError) as error:
-            failure = error
-            sock.close()
-        self._judged.put((sock, failure))
-        with contextlib.suppress(OSError):  # the door is closed already: nobody listens
-            self._button.send(b"!")
+            raise _refusal(purpose, "it holds another key or offers another service")
 
 
 class _Limited:
@@ -150,9 +93,10 @@ class _Limited:
 
     def __init__(self, sock: socket.socket, limit: float) -> None:
         self._sock = sock
-        self._limit = limit
-        self._deadline = time.monotonic() + limit
+        self._started = time.monotonic()
+        self._deadline = self._started + limit
         self._timeout = sock.gettimeout()
+        self._is_greeted = False
 
     def __enter__(self) -> "_Limited":
         return self
@@ -160,11 +104,24 @@ class _Limited:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is None:
             self._sock.settimeout(self._timeout)
+        elif isinstance(error, ConnectionError):
+            turned_away = TurnedAwayError(
+                f"The other side closed the connection during the handshake. Received: {error!r}",
+                "Look at the other side's log: it may have ended, or have more connections than it can hold.",
+            )
+            turned_away.is_ours = self._is_greeted
+            raise turned_away from error
         elif isinstance(error, OSError):
-            raise PeerError(
-                f"The other side did not finish the handshake within {self._limit:g} s. Received: {error!r}",
+            limit = self._deadline - self._started
+            raise SilentError(
+                f"The other side did not finish the handshake within {limit:g} s. Received: {error!r}",
                 "Look at the other side's log: it may have ended, or another program has its address.",
             ) from error
+
+    def is_greeted(self) -> None:
+        """The other side is there and is ours: from now on it has at least `LIMIT` seconds."""
+        self._is_greeted = True
+        self._deadline = max(self._deadline, time.monotonic() + LIMIT)
 
     def read(self, size: int) -> bytes:
         parts = bytearray()

@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from emberflow._wire.sockets import dial
+from emberflow._wire.sockets import dial, host_and_port
 from emberflow.errors import PeerError
 from emberflow.strategies.array_wire import (
     FINISH,
@@ -170,9 +170,9 @@ class PeriodicClient:
 
     def _dial(self, server: "_Server") -> Wire:
         """Make a proven connection."""
-        host, _, port = server.address.rpartition(":")
+        host, port = host_and_port(server.address)
         try:
-            sock = dial(host, int(port), self._key, purpose_of(server.index), CONNECT_TIMEOUT)
+            sock = dial(host, port, self._key, purpose_of(server.index), CONNECT_TIMEOUT)
         except OSError as error:
             raise _lost(server, f"could not be reached: {error}") from error
         if server.wire is not None:

@@ -7,6 +7,7 @@ TensorFlow in when they are called.
 """
 
 import contextlib
+import queue
 import socket
 import time
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emberflow._wire.handshake import Door, prove_as_client, prove_as_server
+from emberflow._wire import sockets
+from emberflow._wire.acceptor import Acceptor
+from emberflow._wire.handshake import SilentError
 from emberflow.errors import PeerError
 from emberflow.strategies.buffers import Array, Buffers
 from emberflow.strategies.link import Link
@@ -54,9 +57,8 @@ class Ring:
     @staticmethod
     def listen(host: str) -> Listener:
         """Open a door on this interface only, at a free port."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, 0), family=family)
-        return Listener(address=f"{host}:{sock.getsockname()[1]}", sock=sock)
+        sock = sockets.listen(host)
+        return Listener(address=sockets.address_of(host, sock.getsockname()[1]), sock=sock)
 
     @classmethod
     def connect(
@@ -83,13 +85,7 @@ class Ring:
         with contextlib.closing(listener):
             if ranks == 1:
                 return cls(rank, 1, None)
-            right_rank = (rank + 1) % ranks
-            right = _dial(addresses[right_rank], right_rank, timeout)
-            try:
-                left = _neighbours(listener, right, rank, ranks, key, timeout)
-            except BaseException:
-                right.close()
-                raise
+            left, right = _neighbours(listener, addresses, rank, key, timeout)
         link = Link(rank=rank, ranks=ranks, left=left, right=right, timeout=receive_timeout)
         return cls(rank, ranks, link)
 
@@ -200,50 +196,58 @@ def _purpose(rank: int, ranks: int) -> str:
     return f"ring {rank} -> {(rank + 1) % ranks} of {ranks}"
 
 
-def _dial(address: str, rank: int, timeout: float) -> socket.socket:
-    """Connect to a door that is open already: all addresses are known only when all listen."""
-    host, _, port = address.rpartition(":")
+def _neighbours(
+    listener: Listener, addresses: Sequence[str], rank: int, key: bytes, timeout: float
+) -> tuple[socket.socket, socket.socket]:
+    """Prove ourselves to the right neighbour while the left one proves itself to us; return both."""
+    ranks = len(addresses)
+    deadline = time.monotonic() + timeout
+    arrived: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+    purpose = _purpose((rank - 1) % ranks, ranks)
+    left: socket.socket | None = None
+    with contextlib.ExitStack() as unless_joined:
+        try:
+            with contextlib.closing(Acceptor(listener.sock, key=key, purpose=purpose, admit=arrived.put)):
+                right = _dial(addresses[(rank + 1) % ranks], rank, ranks, key, timeout)
+                if right is not None:
+                    unless_joined.callback(right.close)
+                with contextlib.suppress(queue.Empty):
+                    left = arrived.get(timeout=max(deadline - time.monotonic(), 0.01))
+                    unless_joined.callback(left.close)
+        finally:
+            while not arrived.empty():  # we failed, or it has dialled twice
+                arrived.get().close()
+        if left is None or right is None:
+            raise _missing(rank, ranks, left, right, timeout)
+        unless_joined.pop_all()
+    return left, right
+
+
+def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> socket.socket | None:
+    """Connect to the right neighbour, which listens already: all addresses are known only when all listen.
+
+    It may not have come to its own handshakes yet. Return None if it does not before the timeout.
+    """
+    host, port = sockets.host_and_port(address)
     try:
-        return socket.create_connection((host, int(port)), timeout=timeout)
+        return sockets.dial(host, port, key, _purpose(rank, ranks), timeout)
     except OSError as error:
         raise PeerError(
-            f"Rank {rank} could not be reached within {timeout:g} s. Received: address={address!r}, {error}",
+            f"Rank {(rank + 1) % ranks} could not be reached within {timeout:g} s. "
+            f"Received: address={address!r}, {error}",
             "Check that the executors may connect to each other (firewall), or raise join_timeout.",
         ) from error
+    except SilentError:
+        return None
 
 
-def _neighbours(
-    listener: Listener, right: socket.socket, rank: int, ranks: int, key: bytes, timeout: float
-) -> socket.socket:
-    """Prove ourselves to the right neighbour while the left one proves itself to us; return the left one."""
-    left_rank = (rank - 1) % ranks
-    missing: dict[str, int] = {"left": left_rank, "right": (rank + 1) % ranks}
-    left: socket.socket | None = None
-    time_left = timeout
-    deadline = time.monotonic() + timeout
-    with contextlib.closing(Door(lambda s: prove_as_server(s, key, _purpose(left_rank, ranks)))) as door:
-        # The right neighbour may not have come to its own door yet: `timeout` below ends this, not the proof.
-        door.judge(right, lambda s: prove_as_client(s, key, _purpose(rank, ranks), limit=2 * timeout))
-        while missing and time_left > 0:
-            for sock, error in door.wait(listener.sock, time_left):
-                if sock is not right and error is None and left is None:
-                    left = sock
-                    del missing["left"]
-                elif sock is right and error is not None:
-                    _close(left)
-                    raise error
-                elif sock is right:
-                    del missing["right"]
-            time_left = deadline - time.monotonic()
-    if missing or left is None:
-        _close(left)
-        raise PeerError(
-            f"Rank {rank} was not joined by all neighbours within {timeout:g} s. Received: missing={missing}",
-            f"Look at the log of rank {next(iter(missing.values()))}, or raise join_timeout.",
-        )
-    return left
-
-
-def _close(sock: socket.socket | None) -> None:
-    if sock is not None:
-        sock.close()
+def _missing(
+    rank: int, ranks: int, left: socket.socket | None, right: socket.socket | None, timeout: float
+) -> PeerError:
+    missing = {"left": (rank - 1) % ranks} if left is None else {}
+    if right is None:
+        missing["right"] = (rank + 1) % ranks
+    return PeerError(
+        f"Rank {rank} was not joined by all neighbours within {timeout:g} s. Received: missing={missing}",
+        f"Look at the log of rank {next(iter(missing.values()))}, or raise join_timeout.",
+    )

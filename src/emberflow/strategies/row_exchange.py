@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
-from emberflow._wire.sockets import dial
+from emberflow._wire.sockets import dial, host_and_port
 from emberflow.errors import DataError, PeerError
 from emberflow.strategies.array_wire import Wire
 from emberflow.strategies.reception import Reception
@@ -115,8 +115,8 @@ class Others:
         return int(facts["rows"]), leaves
 
     def _dial(self, rank: int) -> Wire:
-        host, _, port = self._addresses[rank].rpartition(":")
-        self._wires[rank] = Wire(dial(host, int(port), self._key, _purpose(rank), CONNECT_TIMEOUT))
+        host, port = host_and_port(self._addresses[rank])
+        self._wires[rank] = Wire(dial(host, port, self._key, _purpose(rank), CONNECT_TIMEOUT))
         return self._wires[rank]
 
 
