@@ -15,7 +15,7 @@ BATCH = 4
 
 
 @contextmanager
-def nodes(sizes: list[int], first_epoch: int = 0) -> Iterator[list[Any]]:
+def nodes(sizes: list[int], first_epoch: int = 0, exchange_timeout: float = 60.0) -> Iterator[list[Any]]:
     """Yield a source for each node, all of which know each other."""
     import tensorflow as tf
     from emberflow.strategies.row_exchange import Others, RowServer
@@ -36,7 +36,7 @@ def nodes(sizes: list[int], first_epoch: int = 0) -> Iterator[list[Any]]:
                 ),
             }
         )
-        others = Others(addresses, key=KEY, rank=rank)
+        others = Others(addresses, key=KEY, rank=rank, exchange_timeout=exchange_timeout)
         source = Source("train", dataset, rank=rank, first_epoch=first_epoch, others=others)
         servers.append(RowServer(doors[rank], key=KEY, rank=rank, takes={"train": source.take}))
         sources.append(source)
@@ -103,6 +103,15 @@ def test_a_node_that_is_gone_is_done_without() -> None:
     with nodes([4, 8]) as (first, second):
         second.server.close()
         assert drain(first, 0) == [(0, number) for number in range(4)]
+
+
+def test_a_node_that_does_not_answer_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    """A stopped process: its kernel takes the question, and nobody answers it."""
+    with nodes([4, 8], exchange_timeout=0.5) as (first, second):
+        with second._taking:
+            assert drain(first, 0) == [(0, number) for number in range(4)]
+        assert f"Rank 1 at {second.address} gives no more rows: it did not answer for 0.5 s" in caplog.text
+        assert "exchange_timeout" in caplog.text
 
 
 def test_a_stranger_gets_no_rows() -> None:

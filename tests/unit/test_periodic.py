@@ -24,13 +24,22 @@ START = 10.0
 
 
 @contextmanager
-def servers(count: int = 1, workers: int = 2, open_timeout: float = 5.0) -> Iterator[list[Any]]:
+def servers(
+    count: int = 1, workers: int = 2, join_timeout: float = 5.0, exchange_timeout: float = 5.0
+) -> Iterator[list[Any]]:
     """Serve on loopback; yield pairs of server and address."""
     made = []
     for index in range(count):
         listener = socket.create_server(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        server = PeriodicServer(listener, index=index, workers=workers, key=KEY, open_timeout=open_timeout)
+        server = PeriodicServer(
+            listener,
+            index=index,
+            workers=workers,
+            key=KEY,
+            join_timeout=join_timeout,
+            exchange_timeout=exchange_timeout,
+        )
         made.append((server.start(), address))
     try:
         yield made
@@ -40,9 +49,9 @@ def servers(count: int = 1, workers: int = 2, open_timeout: float = 5.0) -> Iter
 
 
 def join(
-    made: Sequence[Any], rank: int, values: Sequence[Any], combiner: Any = "delta", attempt: int = 0
+    made: Sequence[Any], rank: int, values: Sequence[Any], combiner: Any = "delta", **options: Any
 ) -> tuple[PeriodicClient, list[Any]]:
-    client = PeriodicClient([address for _, address in made], key=KEY, rank=rank, attempt=attempt)
+    client = PeriodicClient([address for _, address in made], key=KEY, rank=rank, **options)
     rule = rule_of(combiner, is_statistic=False)
     specs = [Spec(size=value.size, dtype=str(value.dtype), rule=rule) for value in values]
     return client, client.open(specs, values, combiner)
@@ -143,12 +152,46 @@ def test_a_function_of_yours_combines() -> None:
         client.close()
 
 
-def test_a_function_that_fails_is_the_pushers_error() -> None:
+@pytest.mark.parametrize("kind", [TypeError, ValueError, KeyError, OSError, SystemExit, ConfigError])
+def test_a_combiner_that_fails_is_told_at_once_and_none_of_its_push_is_kept(
+    kind: type[BaseException],
+) -> None:
+    """The combiner spoils its arguments, and raises on the second of two variables."""
+
+    def combiner(centre: Any, pushed: Any, pulled: Any) -> Any:
+        if centre.size == 1:
+            raise kind("no", "way") if kind is ConfigError else kind("no way")
+        centre += pushed - pulled
+        return centre
+
+    values = [array(START, START), array(START)]
     with servers() as made:
-        client, _ = join(made, 0, [array(1.0)], lambda centre, *_: centre / "x")
-        with pytest.raises(PeerError, match="Your combiner raised TypeError"):
-            client.exchange([array(2.0)])
+        client, _ = join(made, 0, values, combiner)
+        server = made[0][0]
+        with pytest.raises(PeerError) as caught:
+            client.exchange([value + 1 for value in values])
+        assert f"Your combiner raised {kind.__name__}" in caught.value.problem
+        assert "in combiner" in caught.value.problem  # its own traceback
+        assert type(server.failure) is kind
+        assert server.report()["pushes"] == {}
+        other, pulled = join(made, 1, values, combiner)
+        assert [each.tolist() for each in pulled] == [each.tolist() for each in values]
         client.close()
+        other.close()
+
+
+def test_a_combiner_that_cannot_be_loaded_is_told_at_once() -> None:
+    class Broken:
+        def __reduce__(self) -> Any:
+            return int, ("not a number",)
+
+        def __call__(self, *_: Any) -> Any:
+            raise NotImplementedError
+
+    with servers() as made:
+        with pytest.raises(PeerError, match="Your combiner raised ValueError"):
+            join(made, 0, [array(START)], Broken())
+        assert isinstance(made[0][0].failure, ValueError)
 
 
 def test_a_push_whose_answer_was_lost_counts_once() -> None:
@@ -159,11 +202,11 @@ def test_a_push_whose_answer_was_lost_counts_once() -> None:
         answer = server.answer
         hung_up = []
 
-        def fail_once() -> Any:
+        def fail_once(wait: float) -> Any:
             if not hung_up:
-                hung_up.append(answer())  # the server has applied it; we act as if its answer never came
+                hung_up.append(answer(wait))  # the server has applied it; we act as if its answer never came
                 raise ConnectionResetError
-            return answer()
+            return answer(wait)
 
         server.answer = fail_once  # type: ignore[method-assign]
         (values,), came = client.exchange([array(START + 1)])
@@ -228,7 +271,7 @@ def test_the_chief_gets_what_all_have_pushed_though_some_are_slow_and_some_are_l
 
 
 def test_a_worker_that_is_known_to_be_lost_is_not_waited_for() -> None:
-    with servers(workers=2, open_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
+    with servers(workers=2, join_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
         chief, _ = join(made, 0, [array(START)])
         final = pool.submit(chief.finish, [array(0.0)])
         made[0][0].centre.lose(1)
@@ -237,7 +280,7 @@ def test_a_worker_that_is_known_to_be_lost_is_not_waited_for() -> None:
 
 
 def test_a_worker_that_has_nothing_to_do_is_not_waited_for() -> None:
-    with servers(2, workers=2, open_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
+    with servers(2, workers=2, join_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
         chief, _ = join(made, 0, [array(START)])
         final = pool.submit(chief.finish, [array(0.0)])
         PeriodicClient([address for _, address in made], key=KEY, rank=1).excuse()
@@ -262,9 +305,56 @@ def test_nobody_is_held_up_by_a_worker_that_sends_slowly() -> None:
         slow.close()
 
 
+def test_a_worker_whose_frame_was_cut_is_dropped() -> None:
+    with servers(exchange_timeout=0.3) as made, ThreadPoolExecutor(1) as pool:
+        chief, _ = join(made, 0, [array(START)])
+        cut, _ = join(made, 1, [array(START)])
+        wire = cut._servers[0].wire
+        assert wire is not None
+        wire._sock.sendall(bytes(16)[:8])  # half a header, and then nothing
+        final = pool.submit(chief.finish, [array(0.0)])
+        assert final.result(timeout=5)[1] == [1]
+        wire._sock.settimeout(5)
+        assert wire._sock.recv(1) == b""
+        chief.close()
+        cut.close()
+
+
+def test_a_server_that_does_not_answer_is_named_with_its_limit() -> None:
+    """A stopped process: the kernel goes on to accept and to acknowledge, and nobody answers."""
+    with servers() as made:
+        client, _ = join(made, 0, [array(START)], exchange_timeout=0.3)
+        with made[0][0].centre._changed:  # every thread of the server waits for this
+            started = time.monotonic()
+            with pytest.raises(PeerError) as caught:
+                client.exchange([array(START + 1)])
+            assert time.monotonic() - started < 5
+        assert "Parameter server 0 did not answer for 0.3 s (exchange_timeout)" in caught.value.problem
+        assert made[0][1] in caught.value.problem
+
+
+def test_the_chief_waits_for_a_slow_worker_longer_than_for_an_answer() -> None:
+    with servers(exchange_timeout=0.2) as made, ThreadPoolExecutor(1) as pool:
+        chief, _ = join(made, 0, [array(START)], exchange_timeout=0.2)
+        slow, (value,) = join(made, 1, [array(0.0)])
+        asked: list[int] = []
+        ask = chief._ask
+        chief._ask = lambda kind, make: (asked.append(kind), ask(kind, make))[1]  # type: ignore[method-assign]
+        final = pool.submit(chief.finish, [array(0.0)])
+        deadline = time.monotonic() + 5
+        while len(asked) < 8 and time.monotonic() < deadline:  # eight answers of 0.05 s each
+            threading.Event().wait(0.01)
+        assert not final.done()
+        slow.exchange([value + 1])
+        slow.leave()
+        (values,), missing = final.result(timeout=5)
+        assert (values.tolist(), missing) == ([START + 1], [])
+        chief.close()
+
+
 def test_workers_wait_for_the_chiefs_values_and_not_for_ever() -> None:
     with (
-        servers(open_timeout=0.2) as made,
+        servers(join_timeout=0.2) as made,
         pytest.raises(PeerError, match="chief must bring the first values"),
     ):
         join(made, 1, [array(1.0)])

@@ -42,13 +42,22 @@ class Averaging:
 
         order = self._order
         assert self._door is not None  # noqa: S101 - only a ps serves, for the type checker
-        workers = sum(node.trains for node in order.plan.nodes)
-        server = PeriodicServer(self._door, index=order.me.index, workers=workers, key=order.key)
+        server = PeriodicServer(
+            self._door,
+            index=order.me.index,
+            workers=sum(node.trains for node in order.plan.nodes),
+            key=order.key,
+            join_timeout=order.plan.join_timeout,
+            exchange_timeout=order.plan.exchange_timeout,
+            on_failure=mailbox.over.set,  # wakes this thread up
+        )
         mailbox.watch_lost(server.centre.lose)
         server.start()
         mailbox.send({"serving": self.endpoint[ENDPOINT]})
         mailbox.over.wait()
         server.close()
+        if server.failure is not None:
+            raise server.failure
         return server.report()
 
     def client(self) -> "PeriodicClient":
@@ -63,7 +72,12 @@ class Averaging:
                 fix='Pass strategy="periodic", ps=1 to ef.run.',
             )
         client = PeriodicClient(
-            self._addresses, key=order.key, rank=order.me.rank, attempt=order.plan.attempt
+            self._addresses,
+            key=order.key,
+            rank=order.me.rank,
+            attempt=order.plan.attempt,
+            join_timeout=order.plan.join_timeout,
+            exchange_timeout=order.plan.exchange_timeout,
         )
         self._clients.append(client)
         return client

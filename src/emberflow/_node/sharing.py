@@ -43,7 +43,13 @@ class Sharing:
 
         order = self._order
         assert self._door is not None  # noqa: S101 - `takes_part` was asked before, for the type checker
-        others = Others(self._addresses, key=order.key, rank=order.me.rank)
+        others = Others(
+            self._addresses,
+            key=order.key,
+            rank=order.me.rank,
+            join_timeout=order.plan.join_timeout,
+            exchange_timeout=order.plan.exchange_timeout,
+        )
         sources = {
             name: Source(
                 name,
@@ -55,5 +61,6 @@ class Sharing:
             for name, make in datasets.items()
         }
         takes = {name: source.take for name, source in sources.items()}
-        RowServer(self._door, key=order.key, rank=order.me.rank, takes=takes)
+        limit = order.plan.exchange_timeout
+        RowServer(self._door, key=order.key, rank=order.me.rank, takes=takes, exchange_timeout=limit)
         return sources

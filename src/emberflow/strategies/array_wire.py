@@ -18,6 +18,7 @@ from emberflow.errors import PeerError
 from emberflow.strategies.combiners import Array
 
 OPEN, PUSH, PULL, FINISH, LEAVE, ANSWER, REFUSAL = range(1, 8)
+EXCHANGE_TIMEOUT = 600.0
 MAX_FACTS = 64 * 1024 * 1024
 _HEADER = struct.Struct("!BxxxIQ")
 _NOTHING = np.empty(0, np.uint8)
@@ -31,23 +32,35 @@ def purpose_of(server: int) -> str:
 
 
 class Wire:
-    """One proven connection."""
+    """One proven connection.
 
-    def __init__(self, sock: socket.socket) -> None:
+    Attributes:
+        timeout: Seconds without a byte after which a frame that has begun, either way, is a TimeoutError.
+    """
+
+    def __init__(self, sock: socket.socket, timeout: float = EXCHANGE_TIMEOUT) -> None:
         self._sock = sock
-        sock.settimeout(None)
+        self.timeout = timeout
         keep_alive(sock)
 
     def send(self, kind: int, facts: Facts, arrays: Array = _NOTHING) -> None:
         """Send one frame, whole."""
         text = json.dumps(facts).encode()
-        self._sock.sendall(_HEADER.pack(kind, len(text), arrays.nbytes) + text)
+        self._send(memoryview(_HEADER.pack(kind, len(text), arrays.nbytes) + text))
         if arrays.nbytes:
-            self._sock.sendall(arrays.data)
+            self._send(arrays.data)
 
-    def receive(self) -> tuple[int, Facts, int]:
-        """Wait for a frame; return its kind, its facts, and how many bytes of arrays follow."""
-        kind, length, nbytes = _HEADER.unpack(self._exactly(_HEADER.size))
+    def receive(self, wait: float | None = None) -> tuple[int, Facts, int]:
+        """Wait for a frame; return its kind, its facts, and how many bytes of arrays follow.
+
+        Args:
+            wait: Seconds until it must begin. None waits for as long as the other side is connected: its task
+                ends a node that is stopped, and the kernel notices a host that vanished.
+        """
+        self._sock.settimeout(wait)
+        header = self._exactly(1)
+        self._sock.settimeout(self.timeout)  # a frame that was cut must not hold this thread for ever
+        kind, length, nbytes = _HEADER.unpack(header + self._exactly(_HEADER.size - 1))
         if length > MAX_FACTS:
             raise PeerError(
                 f"A frame's facts must be at most {MAX_FACTS} bytes. Received: {length}.",
@@ -69,6 +82,11 @@ class Wire:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+    def _send(self, view: memoryview) -> None:
+        self._sock.settimeout(self.timeout)
+        while view.nbytes:  # `sendall` has one timeout for all, however much of it gets through
+            view = view[self._sock.send(view) :]
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray(size)

@@ -1,6 +1,7 @@
 """The server's values, and who has changed them: the part of periodic averaging that has no sockets."""
 
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from emberflow.errors import PeerError
-from emberflow.strategies.combiners import Array, Function, combine
+from emberflow.strategies.combiners import Array, CombinerError, Function, combine
 from emberflow.strategies.layout import Layout
 
 KEPT = 1000
@@ -83,6 +84,7 @@ class Centre:
         self._known: dict[int, Worker] = {}
         self._lost: set[int] = set()
         self._values: Array | None = None
+        self._spare: Array | None = None
         self._function: Function | None = None
         self._version = 0
         self._changed = threading.Condition()
@@ -92,6 +94,7 @@ class Centre:
         with self._changed:
             if self._values is None:
                 self.layout, self._values, self._function = layout, values, function
+                self._spare = None if function is None else np.empty_like(values)
                 self._changed.notify_all()
 
     def enter(self, rank: int, attempt: int, timeout: float) -> int:
@@ -108,9 +111,11 @@ class Centre:
             worker.connections += 1
             worker.is_here, worker.is_done = True, False
             if not self._changed.wait_for(lambda: self._values is not None, timeout):
+                worker.is_here = False
                 raise PeerError(
                     f"The chief must bring the first values within {timeout:g} s. Received: nothing.",
-                    fix="Let all workers call ctx.periodic, the chief too; see the chief's log.",
+                    fix="Let all workers call ctx.periodic, the chief too; see the chief's log, or raise "
+                    "join_timeout.",
                 )
             return worker.connections
 
@@ -150,11 +155,24 @@ class Centre:
             if facts["number"] <= worker.applied:
                 self.record.repeated += 1
                 return 0, False
-            for piece in layout.pieces:
-                combine(piece.spec.rule, piece.centre(values), piece.load(load), self.workers, self._function)
+            self._combine(layout, values, load)
             self._version += 1
             worker.applied, worker.place = facts["number"], facts.get("place")
             return self.record.add(rank, facts["pulled"], self._version), True
+
+    def _combine(self, layout: Layout, values: Array, load: Array) -> None:
+        """Take a push into the values. Of one on which your function raises nothing is kept, not even a part."""
+        changed = values if self._spare is None else self._spare
+        if changed is not values:
+            np.copyto(changed, values)
+        try:
+            for piece in layout.pieces:
+                rule, centre = piece.spec.rule, piece.centre(changed)
+                combine(rule, centre, piece.load(load), self.workers, self._function)
+        except BaseException as error:
+            raise CombinerError from error
+        if changed is not values:
+            self._values, self._spare = changed, values
 
     def pull(self, into: Array) -> int:
         """Copy the values; return their version."""
@@ -168,18 +186,32 @@ class Centre:
         with self._changed:
             return {str(rank): worker.place for rank, worker in self._known.items() if worker.place}
 
-    def await_others(self, rank: int, patience: float) -> list[int]:
-        """Wait until no other worker will push any more; return those that were not done.
+    def await_others(self, rank: int, come_by: float, within: float) -> tuple[list[int], list[int]]:
+        """Wait until no other worker will push any more; return those still waited for, and those not done.
 
-        A slow worker is waited for as long as it takes; one that has not come at all after `patience` seconds
-        will not.
+        A slow worker may take as long as it likes: whoever asked is told of it, and asks again. That a worker is
+        stopped is noticed by its task, which ends it.
+
+        Args:
+            rank: Who waits.
+            come_by: When, on the monotonic clock, a worker that has not come at all will not come any more.
+            within: Seconds until there must be an answer.
         """
         others = [other for other in range(self.workers) if other != rank]
+        end = time.monotonic() + within
         with self._changed:
-            self._changed.wait_for(lambda: {*self._known, *self._lost}.issuperset(others), patience)
-            self._changed.wait_for(lambda: not any(self._is_training(other) for other in others))
-            return [other for other in others if other not in self._known or not self._known[other].is_done]
+            while (awaited := [other for other in others if self._is_awaited(other, come_by)]) and (
+                left := end - time.monotonic()
+            ) > 0:
+                until_come_by = come_by - time.monotonic()
+                self._changed.wait(min(left, until_come_by) if until_come_by > 0 else left)
+            unfinished = [
+                other for other in others if other not in self._known or not self._known[other].is_done
+            ]
+            return awaited, unfinished
 
-    def _is_training(self, rank: int) -> bool:
+    def _is_awaited(self, rank: int, come_by: float) -> bool:
+        if rank in self._lost:
+            return False
         worker = self._known.get(rank)
-        return rank not in self._lost and worker is not None and worker.is_here and not worker.is_done
+        return time.monotonic() < come_by if worker is None else worker.is_here and not worker.is_done

@@ -27,6 +27,10 @@ MEAN, DELTA, OWN = "mean", "delta", "own"
 NAMES = (MEAN, DELTA)
 
 
+class CombinerError(Exception):
+    """Your combiner raised; what it raised is the cause of this."""
+
+
 def rule_of(combiner: Combiner, *, is_statistic: bool) -> str:
     """Return the name of the rule for one variable.
 

@@ -1,6 +1,7 @@
 """A worker's side of periodic averaging: numpy arrays to the servers and back."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from emberflow._wire.sockets import dial, host_and_port
 from emberflow.errors import PeerError
 from emberflow.strategies.array_wire import (
+    EXCHANGE_TIMEOUT,
     FINISH,
     LEAVE,
     OPEN,
@@ -24,8 +26,10 @@ from emberflow.strategies.array_wire import (
 from emberflow.strategies.combiners import Array, Combiner, load_of
 from emberflow.strategies.layout import Layout, Spec, layouts_of
 
-CONNECT_TIMEOUT = 30.0
+JOIN_TIMEOUT = 60.0
 TRIES = 3
+
+log = logging.getLogger("emberflow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +55,25 @@ class PeriodicClient:
         key: The run's secret.
         rank: This worker's number.
         attempt: Counts the starts of this worker; a newer one takes the place of an older.
+        join_timeout: Seconds to connect in.
+        exchange_timeout: Seconds after which a server that does not answer is an error.
     """
 
-    def __init__(self, addresses: Sequence[str], *, key: bytes, rank: int, attempt: int = 0) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        key: bytes,
+        rank: int,
+        attempt: int = 0,
+        join_timeout: float = JOIN_TIMEOUT,
+        exchange_timeout: float = EXCHANGE_TIMEOUT,
+    ) -> None:
         self.rank = rank
         self._key = key
         self._attempt = attempt
+        self._join_timeout = join_timeout
+        self._timeout = exchange_timeout
         self._number = 0
         self._combiner: Combiner = "delta"
         self._servers = [_Server(index, address) for index, address in enumerate(addresses)]
@@ -97,6 +114,9 @@ class PeriodicClient:
     def finish(self, values: Sequence[Array]) -> tuple[list[Array], list[int]]:
         """Wait until all other workers have pushed their last; return the values, and who was lost on the way."""
         answers = self._ask(FINISH, lambda _: ({}, None))
+        while awaited := sorted({rank for answer in answers for rank in answer.get("awaited", ())}):
+            log.info("periodic averaging: waiting for ranks %s, which still train", awaited)
+            answers = self._ask(FINISH, lambda _: ({}, None))
         return self._pulled(values), sorted({rank for answer in answers for rank in answer["missing"]})
 
     def leave(self) -> None:
@@ -105,7 +125,7 @@ class PeriodicClient:
             if server.wire is not None:
                 with contextlib.suppress(OSError):  # it is gone, and so is what we would have told it
                     server.wire.send(LEAVE, {})
-                    server.wire.receive()
+                    server.wire.receive(self._timeout)
         self.close()
 
     def excuse(self) -> None:
@@ -114,7 +134,7 @@ class PeriodicClient:
             for server in self._servers:
                 wire = self._dial(server)
                 wire.send(LEAVE, {"rank": self.rank})
-                wire.receive()
+                wire.receive(self._timeout)
         self.close()
 
     def close(self) -> None:
@@ -138,6 +158,8 @@ class PeriodicClient:
         for server, (facts, load) in zip(self._servers, asked, strict=True):
             try:
                 self._alive(server).send(kind, facts, *(() if load is None else (load,)))
+            except TimeoutError as error:
+                raise self._silent(server) from error
             except OSError:
                 broken.append(server)
         answers = []
@@ -145,7 +167,9 @@ class PeriodicClient:
             try:
                 if server in broken:
                     raise ConnectionResetError
-                answers.append(server.answer())
+                answers.append(server.answer(self._timeout))
+            except TimeoutError as error:
+                raise self._silent(server) from error
             except OSError:
                 answers.append(self._ask_again(server, kind, facts, load))
         return answers
@@ -158,10 +182,16 @@ class PeriodicClient:
                 self._connect(server, with_values=False)
                 server.version = version
                 self._alive(server).send(kind, facts, *(() if load is None else (load,)))
-                return server.answer()
+                return server.answer(self._timeout)
+            except TimeoutError as error:
+                raise self._silent(server) from error
             except OSError:
                 continue
         raise _lost(server, "hung up again and again")
+
+    def _silent(self, server: "_Server") -> PeerError:
+        self.close()  # an answer that comes after all would be taken for that to the next question
+        return _lost(server, f"did not answer for {self._timeout:g} s (exchange_timeout)")
 
     def _alive(self, server: "_Server") -> Wire:
         if server.wire is None:
@@ -172,12 +202,13 @@ class PeriodicClient:
         """Make a proven connection."""
         host, port = host_and_port(server.address)
         try:
-            sock = dial(host, port, self._key, purpose_of(server.index), CONNECT_TIMEOUT)
-        except OSError as error:
-            raise _lost(server, f"could not be reached: {error}") from error
+            sock = dial(host, port, self._key, purpose_of(server.index), self._join_timeout)
+        except (OSError, PeerError) as error:
+            why = error.problem if isinstance(error, PeerError) else str(error)
+            raise _lost(server, f"could not be reached: {why}") from error
         if server.wire is not None:
             server.wire.close()
-        server.wire = Wire(sock)
+        server.wire = Wire(sock, self._timeout)
         return server.wire
 
     def _connect(self, server: "_Server", *, with_values: bool) -> None:
@@ -195,9 +226,11 @@ class PeriodicClient:
         else:
             wire.send(OPEN, facts)
         try:
-            server.answer()
+            server.answer(
+                self._join_timeout + self._timeout
+            )  # the server itself waits for the chief's values
         except OSError as error:
-            raise _lost(server, f"hung up at once: {error}") from error
+            raise _lost(server, f"did not answer the first question: {error}") from error
 
 
 class _Server:
@@ -230,13 +263,15 @@ class _Server:
             load_of(piece.spec.rule, new, piece.centre(self.centre), piece.load(self._load))
         return self._load
 
-    def answer(self) -> Facts:
-        """Wait for the server's answer; take the values that it brings."""
+    def answer(self, wait: float) -> Facts:
+        """Wait for the server's answer, which must begin within `wait` seconds; take the values that it brings."""
         if self.wire is None:
             raise ConnectionResetError("not connected")
-        kind, facts, nbytes = self.wire.receive()
+        kind, facts, nbytes = self.wire.receive(wait)
         if kind == REFUSAL:
             raise PeerError(facts["problem"], facts["fix"])
+        if "awaited" in facts:  # not the values yet
+            return facts
         self.wire.receive_arrays(nbytes, self.centre)
         self.version = facts["version"]
         return facts

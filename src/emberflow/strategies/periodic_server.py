@@ -6,6 +6,9 @@ A worker's bytes are received before anything is locked, so that a slow one hold
 import logging
 import pickle
 import socket
+import time
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy as np
 from emberflow.errors import EmberflowError, PeerError
 from emberflow.strategies.array_wire import (
     ANSWER,
+    EXCHANGE_TIMEOUT,
     FINISH,
     LEAVE,
     OPEN,
@@ -24,11 +28,11 @@ from emberflow.strategies.array_wire import (
     purpose_of,
 )
 from emberflow.strategies.centre import Centre
-from emberflow.strategies.combiners import Array
+from emberflow.strategies.combiners import Array, CombinerError
 from emberflow.strategies.layout import Layout
 from emberflow.strategies.reception import Reception
 
-OPEN_TIMEOUT = 120.0
+JOIN_TIMEOUT = 60.0
 
 log = logging.getLogger("emberflow")
 
@@ -41,7 +45,9 @@ class PeriodicServer:
         index: Which of the servers this is.
         workers: How many nodes train.
         key: The run's secret.
-        open_timeout: Seconds that workers wait for the chief's values, and the chief for workers that never came.
+        join_timeout: Seconds that workers wait for the chief's values, and the chief for workers that never came.
+        exchange_timeout: Seconds without a byte after which a worker whose frame was cut is dropped.
+        on_failure: Called when serving cannot go on; `failure` is why.
     """
 
     def __init__(
@@ -51,10 +57,15 @@ class PeriodicServer:
         index: int,
         workers: int,
         key: bytes,
-        open_timeout: float = OPEN_TIMEOUT,
+        join_timeout: float = JOIN_TIMEOUT,
+        exchange_timeout: float = EXCHANGE_TIMEOUT,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.centre = Centre(workers)
-        self._open_timeout = open_timeout
+        self.failure: BaseException | None = None
+        self._join_timeout = join_timeout
+        self._exchange_timeout = exchange_timeout
+        self._on_failure = on_failure
         self._reception = Reception(listener, key=key, purpose=purpose_of(index), talk=self._talk)
 
     def start(self) -> "PeriodicServer":
@@ -71,29 +82,40 @@ class PeriodicServer:
         self._reception.close()
 
     def _talk(self, wire: Wire) -> None:
-        peer = _Peer(self.centre, wire, self._open_timeout)
+        wire.timeout = self._exchange_timeout
+        peer = _Peer(self.centre, wire, self._join_timeout)
         try:
             while peer.hear():
                 pass
+        except CombinerError as error:
+            self._fail(error.__cause__ or error, wire)
         except (OSError, ValueError, KeyError) as error:
             log.debug("worker %d of periodic averaging hung up: %s", peer.rank, error)
         except EmberflowError as error:
             wire.send(REFUSAL, {"problem": error.problem, "fix": error.fix})
-        except Exception as error:  # noqa: BLE001 - your combiner raised: the worker that pushed must hear of it
-            problem = f"Your combiner raised {type(error).__name__}: {error}"
-            wire.send(REFUSAL, {"problem": problem, "fix": "Mend the function."})
         finally:
             peer.hang_up()
+
+    def _fail(self, error: BaseException, wire: Wire) -> None:
+        """Tell the worker that pushed, and have the node end with what your combiner raised."""
+        self.failure = self.failure or error
+        try:
+            said = "".join(traceback.format_exception(error))
+            problem = f"Your combiner raised {type(error).__name__} on the parameter server:\n{said}"
+            wire.send(REFUSAL, {"problem": problem, "fix": "Correct the function."})
+        finally:
+            self._on_failure()
 
 
 class _Peer:
     """One worker's connection, from its side of the server."""
 
-    def __init__(self, centre: Centre, wire: Wire, open_timeout: float) -> None:
+    def __init__(self, centre: Centre, wire: Wire, join_timeout: float) -> None:
         self.rank = -1
         self._centre = centre
         self._wire = wire
-        self._open_timeout = open_timeout
+        self._join_timeout = join_timeout
+        self._come_by = 0.0
         self._connection = 0
         self._load: Array = np.empty(0, np.uint8)
         self._copy: Array = np.empty(0, np.uint8)
@@ -117,7 +139,7 @@ class _Peer:
         elif kind == PULL:
             self._answer({"places": self._centre.places()})
         elif kind == FINISH:
-            self._answer({"missing": self._centre.await_others(self.rank, self._open_timeout)})
+            self._finish()
         elif kind == LEAVE:
             self._centre.leave(self.rank, self._connection, is_done=True)
             self._wire.send(ANSWER, {})
@@ -134,10 +156,9 @@ class _Peer:
         if facts["brings_values"]:
             values = np.empty(layout.nbytes, np.uint8)
             self._wire.receive_arrays(nbytes, values)
-            # Code, like your function itself; whoever speaks here has proven the run's key.
-            function = pickle.loads(bytes.fromhex(facts["function"])) if facts.get("function") else None
+            function = _function_of(facts["function"]) if facts.get("function") else None
             self._centre.begin(layout, values, function)
-        self._connection = self._centre.enter(int(facts["rank"]), int(facts["attempt"]), self._open_timeout)
+        self._connection = self._centre.enter(int(facts["rank"]), int(facts["attempt"]), self._join_timeout)
         self.rank = int(facts["rank"])
         held = self._centre.layout
         if held is None or held != layout:
@@ -150,6 +171,23 @@ class _Peer:
         self._copy = np.empty(layout.nbytes, np.uint8)
         self._answer({})
 
+    def _finish(self) -> None:
+        """Answer who is still waited for before the worker that asks takes this server for stopped."""
+        self._come_by = self._come_by or time.monotonic() + self._join_timeout
+        awaited, missing = self._centre.await_others(self.rank, self._come_by, self._wire.timeout / 4)
+        if awaited:
+            self._wire.send(ANSWER, {"awaited": awaited})
+        else:
+            self._answer({"missing": missing})
+
     def _answer(self, facts: Facts) -> None:
         version = self._centre.pull(self._copy)
         self._wire.send(ANSWER, facts | {"version": version}, self._copy)
+
+
+def _function_of(text: str) -> Any:
+    """Return your combiner: code, like your function itself; whoever speaks here has proven the run's key."""
+    try:
+        return pickle.loads(bytes.fromhex(text))
+    except Exception as error:
+        raise CombinerError from error

@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 from emberflow._wire.sockets import dial, host_and_port
 from emberflow.errors import DataError, PeerError
-from emberflow.strategies.array_wire import Wire
+from emberflow.strategies.array_wire import EXCHANGE_TIMEOUT, Wire
 from emberflow.strategies.reception import Reception
 
 ASK, BATCH, OVER, FAILED = range(32, 36)
-CONNECT_TIMEOUT = 10.0
+JOIN_TIMEOUT = 60.0
 
 Leaves = list[Any]
 Take = Callable[[int], tuple[int, Leaves] | None]
@@ -31,10 +31,20 @@ class RowServer:
         key: The run's secret.
         rank: This node's number.
         takes: By name, what gives the next batch of an epoch.
+        exchange_timeout: Seconds without a byte after which a node whose frame was cut is dropped.
     """
 
-    def __init__(self, listener: socket.socket, *, key: bytes, rank: int, takes: Mapping[str, Take]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        key: bytes,
+        rank: int,
+        takes: Mapping[str, Take],
+        exchange_timeout: float = EXCHANGE_TIMEOUT,
+    ) -> None:
         self._takes = takes
+        self._timeout = exchange_timeout
         self._reception = Reception(listener, key=key, purpose=_purpose(rank), talk=self._talk)
         self._reception.start()
 
@@ -43,6 +53,7 @@ class RowServer:
         self._reception.close()
 
     def _talk(self, wire: Wire) -> None:
+        wire.timeout = self._timeout
         while True:
             _, facts, _ = wire.receive()
             try:
@@ -66,10 +77,22 @@ class Others:
         addresses: Of all nodes that train, by rank.
         key: The run's secret.
         rank: This node's number.
+        join_timeout: Seconds to connect in.
+        exchange_timeout: Seconds after which a node that does not answer gives no more rows.
     """
 
-    def __init__(self, addresses: Sequence[str], *, key: bytes, rank: int) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        key: bytes,
+        rank: int,
+        join_timeout: float = JOIN_TIMEOUT,
+        exchange_timeout: float = EXCHANGE_TIMEOUT,
+    ) -> None:
         self._key = key
+        self._join_timeout = join_timeout
+        self._timeout = exchange_timeout
         self._wires: dict[int, Wire] = {}
         ranks = range(len(addresses))
         # Beginning after ourselves, so that not all go to the same one first.
@@ -88,8 +111,7 @@ class Others:
                     taken = self._ask(rank, name, epoch, dtypes)
                 except (OSError, PeerError) as error:
                     # A node that is lost; the driver says so too. Its rows are not to be had any more.
-                    log.warning("rank %d gives no more rows: %s", rank, error)
-                    del self._addresses[rank]
+                    self._drop(rank, error)
                     continue
                 if taken is not None:
                     return rank, *taken
@@ -99,7 +121,7 @@ class Others:
     def _ask(self, rank: int, name: str, epoch: int, dtypes: Sequence[Any]) -> tuple[int, Leaves] | None:
         wire = self._wires.get(rank) or self._dial(rank)
         wire.send(ASK, {"name": name, "epoch": epoch})
-        kind, facts, nbytes = wire.receive()
+        kind, facts, nbytes = wire.receive(self._timeout)
         if kind == FAILED:
             raise DataError(
                 f"The rows of rank {rank} could not be read there: {facts['problem']}", fix="See its log."
@@ -116,8 +138,17 @@ class Others:
 
     def _dial(self, rank: int) -> Wire:
         host, port = host_and_port(self._addresses[rank])
-        self._wires[rank] = Wire(dial(host, port, self._key, _purpose(rank), CONNECT_TIMEOUT))
+        sock = dial(host, port, self._key, _purpose(rank), self._join_timeout)
+        self._wires[rank] = Wire(sock, self._timeout)
         return self._wires[rank]
+
+    def _drop(self, rank: int, error: OSError | PeerError) -> None:
+        """Ask this node no more, and let it know: what it sent from now on nobody would train on."""
+        silent = f"it did not answer for {self._timeout:g} s (exchange_timeout)"
+        why = silent if isinstance(error, TimeoutError) else str(error)
+        log.warning("Rank %d at %s gives no more rows: %s", rank, self._addresses.pop(rank), why)
+        if wire := self._wires.pop(rank, None):
+            wire.close()
 
 
 def _purpose(rank: int) -> str:
