@@ -71,7 +71,7 @@ class RealNode:
 
 @contextlib.contextmanager
 def real_node(
-    fn: Callable[[Any], Any], tmp_path: Path, rank: int = 0, workers: int = 2
+    fn: Callable[[Any], Any], tmp_path: Path, rank: int = 0, workers: int = 2, pulse_limit: float = WITHIN
 ) -> Iterator[RealNode]:
     """Run a node for the length of the block."""
     plan = plan_of(workers)
@@ -89,7 +89,7 @@ def real_node(
     (folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
     with running_child(folder, environment) as child:
-        watch = Watch(child, None, forward_logs=False)
+        watch = Watch(child, None, forward_logs=False, pulse_limit=pulse_limit)
         try:
             watch.tell_node({"folder": str(folder), "sys_path": sys.path})
             yield RealNode(child, watch, folder)

@@ -6,13 +6,14 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emberflow._node.main import TEXT_LIMIT
-from tests.unit.nodes import real_node
+from tests.unit.nodes import WITHIN, real_node
 
 
 def identity(ctx: Any) -> Any:
@@ -258,3 +259,32 @@ def test_temporary_files_of_a_killed_node_go_with_it(tmp_path: Path, monkeypatch
         (folder,) = tmp_path.glob("emberflow-*")
         assert node.run() == {"exit": -signal.SIGKILL}
     assert not folder.exists()
+
+
+def test_a_node_that_was_stopped_is_missed_and_ended(tmp_path: Path) -> None:
+    def stop(_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    with real_node(stop, tmp_path, pulse_limit=2.0) as node:
+        node.meet()
+        started = time.monotonic()
+        assert node.next() == {"stopped": 2.0}
+        assert 1.0 < time.monotonic() - started < WITHIN
+        assert node.next() == {"exit": None}  # the keeper has killed it
+        assert node.watch.is_over.is_set()
+
+
+def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
+    """Its function answers nobody for several limits, once with Python busy and once blocked in the kernel."""
+
+    def work(_: Any) -> str:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            sum(range(1000))
+        threading.Event().wait(1.5)
+        return "done"
+
+    with real_node(work, tmp_path, pulse_limit=1.0) as node:
+        assert node.run()["ended"] == "returned"
+        assert node.value() == "done"
+        assert node.leave() == 0

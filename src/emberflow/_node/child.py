@@ -34,6 +34,12 @@ class Child:
     status_fd: int
     keeper: subprocess.Popen[bytes]
 
+    def end(self) -> None:
+        """Have the keeper end the node now, stopped or not; it says so on `status_fd`. May be called twice."""
+        if self.keeper.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.keeper.stdin.close()
+
 
 @contextmanager
 def running_child(

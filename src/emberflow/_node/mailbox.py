@@ -62,6 +62,8 @@ class Mailbox:
                 os._exit(1)  # the task is gone, and the keeper is about to end us
             if "leave" in message:
                 self.over.set()
+            elif "ping" in message:
+                self.send({"pong": True})
             elif "lost" in message:
                 self._lose(message["lost"])
             else:

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import re
+import select
 import selectors
 import socket
 import threading
@@ -16,6 +17,7 @@ from contextlib import suppress
 
 from emberflow._node.child import Child
 from emberflow._node.metric_log import MetricLog
+from emberflow._node.pulse import Pulse
 from emberflow._wire.frames import Frames, Message, pack
 from emberflow.errors import PeerError
 
@@ -31,11 +33,14 @@ class Watch:
     """Hears everything around one node until it is closed.
 
     Events in `queue`, each a message: from the node ``ready``, ``ended``; from the keeper ``exit``; from the
-    driver ``gathered``, ``quit``; ``driver_gone`` when its end of the wire closed. What the node reports goes to
-    the driver, or is kept in `metrics` where there is none.
+    driver ``gathered``, ``quit``; ``driver_gone`` when its end of the wire closed; ``stopped`` when the node has
+    given no sign of life for `pulse_limit` seconds, and is ended for that. What the node reports goes to the
+    driver, or is kept in `metrics` where there is none.
     """
 
-    def __init__(self, child: Child, driver: socket.socket | None, forward_logs: bool) -> None:
+    def __init__(
+        self, child: Child, driver: socket.socket | None, forward_logs: bool, pulse_limit: float = 600.0
+    ) -> None:
         self.queue: queue.Queue[Message] = queue.Queue()
         self.is_over = threading.Event()  # the node has ended, or the driver wants us gone
         self.metrics: MetricLog[Message] = MetricLog(total_limit=KEPT_METRICS)
@@ -46,6 +51,7 @@ class Watch:
         self._partial = b""
         self._sending = threading.Lock()
         self._log_drained = threading.Event()
+        self._pulse = Pulse(pulse_limit, lambda: self.tell_node({"ping": True}))
         self._stop_r, self._stop_w = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._thread = threading.Thread(target=self._listen, name="emberflow-watch", daemon=True)
@@ -80,7 +86,7 @@ class Watch:
 
     def _listen(self) -> None:
         sources: list[tuple[object, Callable[[], bool]]] = [
-            (self._child.control, self._messages_from(self._child.control, {})),
+            (self._child.control, self._messages_from(self._child.control, {}, self._pulse)),
             (self._child.log_fd, self._on_log),
             (self._child.status_fd, self._on_status),
         ]
@@ -90,13 +96,22 @@ class Watch:
             self._selector.register(source, selectors.EVENT_READ, handler)  # type: ignore[arg-type]
         self._selector.register(self._stop_r, selectors.EVENT_READ, None)
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(self._pulse.wait()):
                 if key.data is None:
                     return
                 if not key.data():
                     self._selector.unregister(key.fileobj)
+            # What came while a handler was busy must be heard first: not the node was silent then, but we.
+            if (
+                self._pulse.wait() == 0.0
+                and not _is_readable(self._child.control)
+                and self._pulse.is_missed()
+            ):
+                self._on_stopped()
 
-    def _messages_from(self, sock: socket.socket, last: Message) -> Callable[[], bool]:
+    def _messages_from(
+        self, sock: socket.socket, last: Message, pulse: Pulse | None = None
+    ) -> Callable[[], bool]:
         frames = Frames()
 
         def read() -> bool:
@@ -104,6 +119,8 @@ class Watch:
                 data = sock.recv(READ)
             except OSError:
                 data = b""
+            if pulse is not None:
+                pulse.hear() if data else pulse.stop()
             try:
                 for message in frames.feed(data):
                     self._on_message(message)
@@ -117,10 +134,18 @@ class Watch:
 
         return read
 
+    def _on_stopped(self) -> None:
+        self.is_over.set()
+        self.queue.put({"stopped": self._pulse.limit})
+        self._child.end()  # a stopped process holds its connections; who waits for it there must go on
+
     def _on_message(self, message: Message) -> None:
+        if "pong" in message:
+            return
         if "metric" not in message:
             if "quit" in message or "ended" in message:
                 self.is_over.set()
+                self._pulse.stop()
             self.queue.put(message)
         elif self._driver is None:
             self.metrics.add((), message["metric"], message)
@@ -133,6 +158,7 @@ class Watch:
             message = json.loads(line)
             if "status" in message:
                 self.is_over.set()
+                self._pulse.stop()
                 self.queue.put({"exit": message["status"]})
         if not data:
             self.queue.put({"keeper_gone": True})
@@ -156,3 +182,7 @@ class Watch:
         if self._forward_logs and lines:
             self.tell_driver({"log": b"\n".join(lines).decode(errors="replace")})
         return True
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])

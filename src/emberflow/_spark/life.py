@@ -15,6 +15,7 @@ from emberflow._node.gpus import GpuMonitor
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.outcome import Outcome, describe_exit
 from emberflow._node.watch import Watch
+from emberflow._plan.plan import RunPlan
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 from emberflow._spark.hub import DONE
 from emberflow._spark.pouring import Pouring, check_rows
@@ -60,7 +61,7 @@ class Life:
         held = () if driver is None else (driver.fileno(),)
         with (
             running_child(self._folder, environment, held) as child,
-            _watching(child, driver, self._plan.forward_logs) as watch,
+            _watching(child, driver, self._plan) as watch,
             self._monitored(),
             closing(self._gathering(watch, context)) as gathering,
         ):
@@ -231,7 +232,7 @@ class Life:
             watch.drain_log(0.2)  # what it printed last is on its way
             return self.outcome("raised", watch, **_known(event))
         watch.drain_log(1.0)
-        problem, fix = describe_exit(event.get("exit"))
+        problem, fix = _stopped(event) if "stopped" in event else describe_exit(event.get("exit"))
         return self.outcome("lost", watch, problem=problem, fix=fix)
 
     def _give_order(self) -> Message:
@@ -248,8 +249,8 @@ class Life:
 
 
 @contextmanager
-def _watching(child: Child, driver: "socket.socket | None", forward_logs: bool) -> Iterator[Watch]:
-    watch = Watch(child, driver, forward_logs)
+def _watching(child: Child, driver: "socket.socket | None", plan: RunPlan) -> Iterator[Watch]:
+    watch = Watch(child, driver, plan.forward_logs, plan.exchange_timeout)
     try:
         yield watch
     finally:
@@ -269,6 +270,14 @@ def _next(watch: Watch, timeout: float | None = None) -> Any:
 
 def _is_end(event: Message) -> bool:
     return "exit" in event or "keeper_gone" in event
+
+
+def _stopped(event: Message) -> tuple[str, str]:
+    limit = f"{event['stopped']:g} s (exchange_timeout)"
+    return (
+        f"its process has not answered for {limit}, as if it was stopped, and had to be ended",
+        "See who stopped it (SIGSTOP, a debugger) and whether its host swaps, or raise exchange_timeout.",
+    )
 
 
 def _known(event: Message) -> dict[str, object]:
