@@ -3,11 +3,14 @@
 import pickle
 import uuid
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from emberflow import storage
@@ -26,6 +29,27 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "out") if request.param == "local" else f"memory://{uuid.uuid4().hex}/out"
 
 
+@contextmanager
+def task(partition: int) -> Iterator[None]:
+    """Be the task of a partition, as Spark tells a Python worker."""
+    context = TaskContext()
+    context._partitionId = partition
+    TaskContext._setTaskContext(context)
+    try:
+        yield
+    finally:
+        TaskContext._setTaskContext(None)
+
+
+def run_tasks(job: TFRecordWriter | TFRecordStreamWriter, *tasks: Sequence[int]) -> list[Any]:
+    """Run one task per list of values; return their messages."""
+    messages = []
+    for partition, values in enumerate(tasks):
+        with task(partition):
+            messages.append(job.write(batches(*values)))
+    return messages
+
+
 def batches(*values: int) -> Any:
     yield pa.RecordBatch.from_pydict({"x": list(values), "k": [f"k{value % 2}" for value in values]})
 
@@ -37,7 +61,7 @@ def writer_for(path: str, *, overwrite: bool = False, **options: str) -> TFRecor
 
 def write(path: str, *tasks: list[int], overwrite: bool = False, **options: str) -> None:
     job = writer_for(path, overwrite=overwrite, **options)
-    job.commit([job.write(batches(*values)) for values in tasks])
+    job.commit(run_tasks(job, *tasks))
 
 
 def names(path: str) -> list[str]:
@@ -112,8 +136,8 @@ def test_many_partition_values_in_one_task(tmp_path: Path) -> None:
     schema = StructType([StructField("x", LongType()), StructField("k", LongType())])
     options = parse_options({"path": str(tmp_path / "out"), "partitionColumns": "k"})
     job = TFRecordWriter(schema, options, overwrite=False)
-    rows = [{"x": number, "k": number % 200} for number in range(1000)]
-    parts = (pa.RecordBatch.from_pylist(rows[start : start + 100]) for start in range(0, 1000, 100))
+    rows = [{"x": number, "k": number % 70} for number in range(210)]
+    parts = (pa.RecordBatch.from_pylist(rows[start : start + 70]) for start in range(0, 210, 70))
     job.commit([job.write(parts)])
     back = rows_of(tmp_path / "out", pa.schema([("x", pa.int64()), ("k", pa.int64())]))
     assert sorted(back, key=lambda row: row["x"]) == rows
@@ -174,9 +198,9 @@ def stream_writer(path: str, *, checkpoint: str = "here", overwrite: bool = Fals
 
 def test_a_micro_batch_is_written_once_however_often_it_is_run(folder: str) -> None:
     first = stream_writer(folder)
-    first.commit([first.write(batches(1, 2)), first.write(batches(3))], 0)
+    first.commit(run_tasks(first, [1, 2], [3]), 0)
     again = stream_writer(folder)  # the driver died before Spark noted the commit: the batch runs again
-    again.commit([again.write(batches(1, 2)), again.write(batches(3))], 0)
+    again.commit(run_tasks(again, [1, 2], [3]), 0)
     assert xs(rows_of(folder)) == [1, 2, 3]
     again.commit([again.write(batches(4))], 1)
     other = stream_writer(folder, checkpoint="another query")
@@ -188,11 +212,11 @@ def test_a_commit_that_was_interrupted_is_repeated_cleanly(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = stream_writer(folder)
-    messages = [first.write(batches(1, 2)), first.write(batches(3))]
+    messages = run_tasks(first, [1, 2], [3])
     real = storage.rename
 
     def dying(source: str, target: str) -> None:
-        if target.endswith(messages[1].files[0].removeprefix("part-")):
+        if source.endswith(messages[1].files[0]):
             raise KeyboardInterrupt
         real(source, target)
 
@@ -201,7 +225,7 @@ def test_a_commit_that_was_interrupted_is_repeated_cleanly(
         first.commit(list(messages), 0)
     monkeypatch.undo()
     again = stream_writer(folder)
-    again.commit([again.write(batches(1, 2)), again.write(batches(3))], 0)
+    again.commit(run_tasks(again, [1, 2], [3]), 0)
     assert xs(rows_of(folder)) == [1, 2, 3]
 
 

@@ -1,5 +1,6 @@
 """TFRecord files: opened through the storage layer, inflated or deflated, whole or from the middle."""
 
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,6 +100,9 @@ def writing(path: str, compression: Compression, level: int = -1) -> Iterator[An
             deflated = Deflated(raw, compression, level)
             yield deflated
             deflated.finish()
+        if storage.is_local(path):  # else a power cut may leave a published file empty
+            raw.flush()
+            os.fsync(raw.fileno())
 
 
 def read_file(

@@ -2,6 +2,7 @@
 
 import uuid
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from emberflow.tfrecord.encode import encode
 from emberflow.tfrecord.files import suffix_of, writing
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.paths import folder_of
+from emberflow.tfrecord.publish import sync_folders
 
 _ROWS, _BYTES = 4096, 3 << 20
 """What is encoded at a time, at most: more would not stay in the processor's cache."""
@@ -34,9 +36,16 @@ class OutFiles(AbstractContextManager["OutFiles"]):
         self._columns = columns_of(
             pa.schema([schema.field(name) for name in self._stored]), options.record_type
         )
-        self._stem = f"part-{_partition_number():05d}-{job[:8]}-{uuid.uuid4().hex[:12]}"
+        # The write and the partition alone: a repeated task replaces its files instead of adding to them.
+        self._stem = f"part-{_partition_number():05d}-{job}"
+        self._attempt = uuid.uuid4().hex[:12]
         self._open: dict[str, _OutFile] = {}
         self._numbers = 0
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """The files where this attempt has written them, relative to the folder."""
+        return tuple(self._begun(name) for name in self.names)
 
     def write(self, batch: Any) -> None:
         """Write the rows of a batch to the files they belong to."""
@@ -70,7 +79,7 @@ class OutFiles(AbstractContextManager["OutFiles"]):
             name = "/".join(filter(None, [folder, stem + suffix_of(compression)]))
             self._numbers += 1
             self.names.append(name)
-            self._open[folder] = _OutFile(self._folder, name, self._options)
+            self._open[folder] = _OutFile(storage.join(self._folder, self._begun(name)), self._options)
         self._open[folder] = self._open.pop(folder)
         return self._open[folder]
 
@@ -82,26 +91,38 @@ class OutFiles(AbstractContextManager["OutFiles"]):
         if kind is None:
             self._publish_local()
             return
-        for name in self.names:
-            storage.delete(storage.join(self._folder, _begun(name, self._options)))
+        for name in self.begun:
+            storage.delete(storage.join(self._folder, name))
 
     def _publish_local(self) -> None:
         """Put files on the executor's own disk into place: the last thing a task does."""
         if self._options.locality != "local":
             return
-        for name in self.names:
-            storage.rename(
-                storage.join(self._folder, _begun(name, self._options)), storage.join(self._folder, name)
-            )
+        for begun, name in zip(self.begun, self.names, strict=True):
+            storage.rename(storage.join(self._folder, begun), storage.join(self._folder, name))
+        sync_folders(self._folder, self.names)
+        base = len(self._folder.rstrip("/"))
+        for file in storage.list_files(
+            self._folder
+        ):  # of an earlier attempt that wrote more files than this one
+            name = file.path[base:].strip("/")
+            if PurePosixPath(name).name.startswith(self._stem) and name not in self.names:
+                storage.delete(file.path)
+
+    def _begun(self, name: str) -> str:
+        """Return the name of a file while it is written: hidden where its folder is already the target."""
+        if self._options.locality != "local":
+            return f"{self._attempt}/{name}"
+        folder, _, last = name.rpartition("/")
+        return "/".join(filter(None, [folder, f".{last}.{self._attempt}.tmp"]))
 
 
 class _OutFile:
     """One file that is being written."""
 
-    def __init__(self, folder: str, name: str, options: Options) -> None:
+    def __init__(self, path: str, options: Options) -> None:
         self.records = 0
         self._holding = ExitStack()
-        path = storage.join(folder, _begun(name, options))
         self._stream = self._holding.enter_context(
             writing(path, options.compression or "none", options.level)
         )
@@ -112,14 +133,6 @@ class _OutFile:
 
     def close(self) -> None:
         self._holding.close()
-
-
-def _begun(name: str, options: Options) -> str:
-    """Return the name of a file while it is written: hidden where its folder is already the target."""
-    if options.locality != "local":
-        return name
-    folder, _, last = name.rpartition("/")
-    return "/".join(filter(None, [folder, f".{last}.tmp"]))
 
 
 def _groups(batch: Any, keys: tuple[str, ...]) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -12,11 +13,14 @@ from urllib.parse import quote, unquote
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.files import compression_of
+from emberflow.tfrecord.journal import uncounted_files
 from emberflow.tfrecord.options import SPLIT_BYTES, Options
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _LEAST_SPLIT = 16 << 20
 _TASKS = 16
+_LISTINGS = 10
+"""How often a folder is listed anew because writes were completed in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +124,12 @@ def _list(root: str, options: Options) -> Iterator[InputFile]:
         )
         return
     base = storage.folder_root(root).rstrip("/")
-    for file in storage.list_files(root):
-        folders, _, name = file.path[len(base) :].strip("/").rpartition("/")
+    files, uncounted = _counted(root, base)
+    for file in files:
+        inside = file.path[len(base) :].strip("/")
+        folders, _, name = inside.rpartition("/")
         steps = folders.split("/") if folders else []
-        if is_hidden(name) or any(is_hidden(step) for step in steps):
+        if inside in uncounted or is_hidden(name) or any(is_hidden(step) for step in steps):
             continue
         if options.glob_filter and not fnmatch.fnmatchcase(name, options.glob_filter):
             continue
@@ -132,6 +138,16 @@ def _list(root: str, options: Options) -> Iterator[InputFile]:
         elif all("=" in step for step in steps):
             keys = dict(_key_of(step) for step in steps)
             yield InputFile(path=file.path, size=file.size, modified=file.modified, keys=keys)
+
+
+def _counted(root: str, base: str) -> tuple[list[storage.StoredFile], set[str]]:
+    """List the files of a folder, and name those that do not count because a write publishes or replaces them."""
+    for _ in range(_LISTINGS - 1):
+        files = storage.list_files(root)
+        with suppress(FileNotFoundError):  # a write was completed in between
+            return files, uncounted_files(base, files)
+    files = storage.list_files(root)
+    return files, uncounted_files(base, files)
 
 
 def is_hidden(path: str) -> bool:

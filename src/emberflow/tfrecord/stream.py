@@ -15,12 +15,14 @@ from pyspark.sql.types import StructType
 
 from emberflow import storage
 from emberflow.errors import StorageError
+from emberflow.tfrecord.journal import ASIDE, aside_of
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.outfiles import OutFiles
 from emberflow.tfrecord.paths import InputFile, find_files
+from emberflow.tfrecord.publish import sync_folders
 from emberflow.tfrecord.source import partitions_for, read_partition
 from emberflow.tfrecord.types import arrow_schema
-from emberflow.tfrecord.writer import ASIDE, Written, check_columns, target_of
+from emberflow.tfrecord.writer import Written, check_columns, moves_of, target_of
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -123,33 +125,40 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
         with files:
             for batch in iterator:
                 files.write(batch)
-        return Written(files=tuple(files.names), records=files.records)
+        return Written(files=files.begun, records=files.records)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the files of one micro-batch, unless that was done before."""
-        entry = storage.join(self._path, LOG, self._query, f"{batchId:010d}.json")
-        if not storage.exists(entry):
+        if not storage.exists(self._entry(batchId)):
             before = [file.path for file in storage.list_files(self._path)]
-            mark = f"part-{self._query}-{batchId:010d}-"
-            for path in before:
-                if path.rpartition("/")[2].startswith(mark):
-                    storage.delete(path)
-            names = [name for message in messages if isinstance(message, Written) for name in message.files]
-            final = [self._publish(name, mark) for name in names]
+            self._delete_published(batchId)
+            moves = moves_of(messages)
+            final = {source: _marked(name, self._mark(batchId)) for source, name in moves.items()}
+            for source, name in final.items():
+                storage.rename(storage.join(self._aside(), source), storage.join(self._path, name))
+            sync_folders(self._path, final.values())
             if self._overwrite:
                 self._delete_others(before)
-            storage.write_bytes(entry, json.dumps({"files": final}).encode())
+            storage.write_bytes(self._entry(batchId), json.dumps({"files": list(final.values())}).encode())
         storage.delete(self._aside())
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        """Delete what the tasks have written."""
+        """Delete what the tasks have written, and what a failed commit has published."""
+        # In complete mode the rows before may be gone already: then those of this batch are better than none.
+        if not self._overwrite and not storage.exists(self._entry(batchId)):
+            self._delete_published(batchId)
         storage.delete(self._aside())
 
-    def _publish(self, name: str, mark: str) -> str:
-        folder, _, last = name.rpartition("/")
-        final = "/".join(filter(None, [folder, mark + last.removeprefix("part-")]))
-        storage.rename(storage.join(self._aside(), name), storage.join(self._path, final))
-        return final
+    def _entry(self, batch: int) -> str:
+        return storage.join(self._path, LOG, self._query, f"{batch:010d}.json")
+
+    def _mark(self, batch: int) -> str:
+        return f"part-{self._query}-{batch:010d}-"
+
+    def _delete_published(self, batch: int) -> None:
+        for file in storage.list_files(self._path):
+            if file.path.rpartition("/")[2].startswith(self._mark(batch)):
+                storage.delete(file.path)
 
     def _delete_others(self, before: list[str]) -> None:
         base = self._path.rstrip("/")
@@ -158,7 +167,12 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
                 storage.delete(path)
 
     def _aside(self) -> str:
-        return storage.join(self._path, f"{ASIDE}-{self._query}")
+        return aside_of(self._path, self._query)
+
+
+def _marked(name: str, mark: str) -> str:
+    folder, _, last = name.rpartition("/")
+    return "/".join(filter(None, [folder, mark + last.removeprefix("part-")]))
 
 
 def _time(file: InputFile) -> int:

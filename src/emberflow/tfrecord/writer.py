@@ -1,13 +1,13 @@
 """Writing: tasks write files aside, the driver publishes those of the tasks that counted.
 
-Each attempt of a task writes files of its own, so that a task that is repeated or speculated disturbs nobody.
-Spark accepts one attempt of each; the driver moves its files into place and deletes the rest. Where renames are
-atomic an overwriting job fills a folder beside the target and then the two change places.
+Each attempt of a task writes into a folder of its own, so that a task that is repeated or speculated disturbs nobody.
+Spark accepts one attempt of each; the driver moves its files into place, under names that follow from the write and
+the partition alone, and deletes the rest. `publish` sees to it that all of them count or none.
 """
 
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,21 +17,26 @@ from pyspark.sql.types import StructType
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.columns import columns_of
+from emberflow.tfrecord.journal import ASIDE, aside_of
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.outfiles import OutFiles
 from emberflow.tfrecord.paths import qualified
+from emberflow.tfrecord.publish import publish, undo
 from emberflow.tfrecord.types import arrow_schema
-
-SUCCESS = "_SUCCESS"
-ASIDE = "_temporary"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written(WriterCommitMessage):
-    """What one task has written: files relative to the job's folder aside."""
+    """What one task has written: files relative to the write's folder, each below the folder of the attempt."""
 
     files: tuple[str, ...]
     records: int
+
+
+def moves_of(messages: Sequence[WriterCommitMessage | None]) -> dict[str, str]:
+    """Return the files of the tasks that counted, and their names in the target."""
+    files = (name for message in messages if isinstance(message, Written) for name in message.files)
+    return {name: name.partition("/")[2] for name in files}
 
 
 class TFRecordWriter(DataSourceArrowWriter):
@@ -55,7 +60,7 @@ class TFRecordWriter(DataSourceArrowWriter):
         """Write the rows of one task."""
         is_local = self._options.locality == "local"
         files = OutFiles(
-            folder=self._path if is_local else self._aside(),
+            folder=self._path if is_local else aside_of(self._path, self._job),
             job=self._job,
             schema=self._arrow,
             options=self._options,
@@ -63,53 +68,31 @@ class TFRecordWriter(DataSourceArrowWriter):
         with files:
             for batch in iterator:
                 files.write(batch)
-        return Written(files=() if is_local else tuple(files.names), records=files.records)
+        return Written(files=() if is_local else files.begun, records=files.records)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the files of all tasks."""
         if self._options.locality == "local":
             return  # each task has put its files into place on its own machine
-        names = [name for message in messages if isinstance(message, Written) for name in message.files]
-        is_whole = self._overwrite and self._options.partition_overwrite == "static"
-        if is_whole and storage.protocol_of(self._path) in storage.RENAMING:
-            self._swap(names)
-        else:
-            self._move(names)
+        moves = moves_of(messages)
+        publish(self._path, self._job, moves, self._replaced(moves.values()) if self._overwrite else [])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """Delete what the tasks have written; what was there before stays."""
+        """Delete what the tasks have written and what a failed commit has published; the old rows stay."""
         if self._options.locality != "local":
-            storage.delete(self._aside())
+            undo(self._path, self._job)
 
-    def _aside(self) -> str:
-        return storage.join(self._path, f"{ASIDE}-{self._job}")
-
-    def _swap(self, names: Sequence[str]) -> None:
-        """Replace the folder by the new one: complete before the old one goes."""
-        name = self._path.rpartition("/")[2]
-        fresh, old = (storage.sibling(self._path, f".{name}.{self._job}.{end}") for end in ("new", "old"))
-        for each in names:
-            storage.rename(storage.join(self._aside(), each), storage.join(fresh, each))
-        storage.write_bytes(storage.join(fresh, SUCCESS), b"")
-        if storage.exists(self._path):
-            storage.rename(self._path, old)
-        storage.rename(fresh, self._path)
-        storage.delete(old)
-
-    def _move(self, names: Sequence[str]) -> None:
-        """Move the new files in; then, where it was asked for, delete the old ones."""
-        before = [file.path for file in storage.list_files(self._path)] if self._overwrite else []
+    def _replaced(self, names: Iterable[str]) -> list[str]:
+        """Return the files that an overwriting job replaces: all, or those in the folders that it writes to."""
         folders = {name.rpartition("/")[0] for name in names}
-        storage.delete(storage.join(self._path, SUCCESS))
-        for each in names:
-            storage.rename(storage.join(self._aside(), each), storage.join(self._path, each))
-        storage.delete(self._aside())
-        for path in before:
-            inside = path[len(self._path.rstrip("/")) :].strip("/")
-            is_touched = self._options.partition_overwrite == "static" or inside.rpartition("/")[0] in folders
-            if is_touched and not inside.startswith(f"{ASIDE}-"):
-                storage.delete(path)
-        storage.write_bytes(storage.join(self._path, SUCCESS), b"")
+        base = len(self._path.rstrip("/"))
+        before = [file.path[base:].strip("/") for file in storage.list_files(self._path)]
+        return [
+            name
+            for name in before
+            if not name.startswith(ASIDE)
+            and (self._options.partition_overwrite == "static" or name.rpartition("/")[0] in folders)
+        ]
 
 
 def target_of(options: Options) -> str:

@@ -1,0 +1,134 @@
+"""Publishing the files of a write: all of them count or none, also after a failure or a killed driver.
+
+The order: the journal names the new files; `_SUCCESS` goes; the new files come; when overwriting, the journal names
+the old files instead, which are then deleted; `_SUCCESS` comes with the write's id, which makes the journal void; the
+write's folder goes. Up to the step that makes the new files count, a failure puts the old state back. After it, what
+is left of the old files is passed over by readers and deleted by the next write.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+
+from emberflow import storage
+from emberflow.errors import StorageError
+from emberflow.tfrecord.journal import (
+    SUCCESS,
+    aside_of,
+    is_dead,
+    read_journal,
+    read_success,
+    write_journal,
+    writes_in,
+)
+
+_ABANDONED_AFTER = 7 * 86400.0
+"""Seconds without a new file after which another write's folder belongs to nobody."""
+
+_log = logging.getLogger("emberflow")
+
+
+def publish(path: str, write: str, moves: Mapping[str, str], replaced: Sequence[str]) -> None:
+    """Move the files of a write into place, and delete those that they replace.
+
+    Args:
+        path: The target.
+        write: The write's id.
+        moves: The files inside the write's folder, and their names in the target.
+        replaced: Names in the target that shall be gone.
+    """
+    _clear_others(path, write)
+    try:
+        write_journal(path, write, moves.values(), read_success(path))
+        storage.delete(storage.join(path, SUCCESS))
+        for source, name in moves.items():
+            storage.rename(storage.join(aside_of(path, write), source), storage.join(path, name))
+        sync_folders(path, moves.values())
+        if replaced:
+            write_journal(path, write, replaced, None)
+            _delete_all(path, replaced)
+        _put_success(path, write, write)
+    except BaseException:
+        with suppress(StorageError, OSError):  # `undo` runs once more when Spark aborts the job
+            undo(path, write)
+        raise
+    try:
+        storage.delete(aside_of(path, write))
+    except (StorageError, OSError) as error:
+        _log.warning("The write is complete, but its folder stays until the next one: %s", error)
+
+
+def undo(path: str, write: str) -> None:
+    """Delete what a write has left that does not count, and put back the `_SUCCESS` that it took away."""
+    journal = read_journal(path, write)
+    if journal is not None:
+        if read_success(path) == write:  # it came, but the store said otherwise: the journal shall hold again
+            storage.delete(storage.join(path, SUCCESS))
+        _delete_all(path, journal.uncounted)
+        if journal.success is not None:
+            _put_success(path, write, journal.success)
+    storage.delete(aside_of(path, write))
+    _delete_empty(
+        path, [""]
+    )  # a target that only this write has made: else a retry would find that it exists
+
+
+def sync_folders(path: str, names: Iterable[str]) -> None:
+    """Have the disk keep the names of files that were moved; other stores do that by themselves."""
+    if not storage.is_local(path):
+        return
+    _, base = storage.file_system(path)
+    for folder in {PurePosixPath()} | {folder for name in names for folder in _folders(name)}:
+        descriptor = os.open(base / folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _clear_others(path: str, write: str) -> None:
+    """Delete the folders of other writes that are over: completed, killed on this machine, or long abandoned."""
+    files = storage.list_files(path)
+    completed = read_success(path)
+    for other in writes_in(path, files) - {write}:
+        inside = aside_of(path, other) + "/"
+        newest = max(file.modified for file in files if file.path.startswith(inside))
+        journal = read_journal(path, other)
+        is_old = 0 < newest < time.time() - _ABANDONED_AFTER
+        if other == completed:
+            storage.delete(aside_of(path, other))
+        elif is_old or (journal is not None and is_dead(journal.owner)):
+            undo(path, other)
+
+
+def _put_success(path: str, write: str, content: str) -> None:
+    """Write `_SUCCESS` by way of the write's folder, so that a failure leaves nothing in the target."""
+    begun = storage.join(aside_of(path, write), SUCCESS)
+    storage.write_bytes(begun, content.encode())
+    storage.rename(begun, storage.join(path, SUCCESS))
+    sync_folders(path, [])
+
+
+def _delete_all(path: str, names: Iterable[str]) -> None:
+    names = list(names)
+    for name in names:
+        storage.delete(storage.join(path, name))
+    _delete_empty(path, {str(folder) for name in names for folder in _folders(name)})
+
+
+def _delete_empty(path: str, folders: Iterable[str]) -> None:
+    """Delete those of some folders of the target that have nothing in them, the deepest first."""
+    if storage.protocol_of(path) not in storage.RENAMING:
+        return  # object stores have no folders
+    fs, base = storage.file_system(path)
+    for folder in sorted(folders, key=len, reverse=True):
+        with suppress(Exception):  # drivers raise what they like for a folder that is not empty
+            fs.rmdir(f"{base}/{folder}".rstrip("/"))
+
+
+def _folders(name: str) -> list[PurePosixPath]:
+    """Return the folders between a target and one of its files."""
+    return [folder for folder in PurePosixPath(name).parents if folder.name]
