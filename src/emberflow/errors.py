@@ -20,7 +20,13 @@ from collections.abc import Sequence
 
 
 class EmberflowError(Exception):
-    """Base of all our errors: what is wrong, and what to do about it."""
+    """Base of all our errors: what is wrong, and what to do about it.
+
+    Attributes:
+        is_transient: Whether the same run may succeed later, such as when storage could not be reached.
+    """
+
+    is_transient: bool = False
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem, fix)

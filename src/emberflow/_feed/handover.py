@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -45,26 +46,45 @@ def receive_spool(sock: socket.socket) -> tuple[str, SpoolFile]:
     return name, SpoolFile(fd=fds[0], facts=ShardFacts.from_json(facts))
 
 
+class ReaderGoneError(BrokenPipeError):
+    """The process that the rows were for has ended, or has closed its end of the socket."""
+
+
 def send_batches(sock: socket.socket, batches: Iterable[Any], progress: Progress | None = None) -> None:
     """Pour record batches into a socket as an Arrow stream, then end it.
 
     A full socket holds the caller back, so that no more than one batch and the socket's own buffer are
-    under way; a reader that is gone raises `BrokenPipeError`.
+    under way. A reader that is gone raises `ReaderGoneError`; what the source raises comes out as it is.
     """
     progress = progress or Progress()
     writer = None
-    with sock.makefile("wb") as file:
+    with _noticing_the_reader():
+        file = sock.makefile("wb")
+    try:
         for batch in timed(batches, progress):
-            with progress.timing("sink"):
+            with progress.timing("sink"), _noticing_the_reader():
                 if writer is None:
                     writer = pa.ipc.new_stream(pa.PythonFile(file, "w"), batch.schema)
                 writer.write_batch(batch)
             progress.rows += batch.num_rows
             progress.bytes += batch.nbytes
-        if writer is not None:
-            writer.close()  # the mark that tells a whole stream from one that broke off
-        file.flush()
-    sock.shutdown(socket.SHUT_WR)
+        with _noticing_the_reader():
+            if writer is not None:
+                writer.close()  # the mark that tells a whole stream from one that broke off
+            file.flush()
+            sock.shutdown(socket.SHUT_WR)
+    finally:
+        with suppress(OSError):  # closing flushes again, to a reader that may be gone
+            file.close()
+
+
+@contextmanager
+def _noticing_the_reader() -> Iterator[None]:
+    """Tell an error of the socket from one of the source, which may be an OSError as well."""
+    try:
+        yield
+    except OSError as error:
+        raise ReaderGoneError(*error.args) from error
 
 
 def receive_batches(sock: socket.socket) -> Iterator[Any]:

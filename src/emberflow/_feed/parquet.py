@@ -1,5 +1,6 @@
 """Parquet as a file source."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,6 +14,7 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from emberflow import storage
 from emberflow._feed.files import Fragment
+from emberflow._feed.source_errors import remedy_of
 from emberflow.errors import ConfigError, StorageError
 
 BATCH_BYTES = 8 << 20  # held in memory several times over while a row group is decoded
@@ -67,12 +69,18 @@ class Parquet:
 
     def read(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
         """Yield rows of one row group."""
-        with self._translated():
+        with self._translated(fragment.path):
             yield from self._rows(fragment, start, stop)
 
     def _rows(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
-        group = self._files[fragment.path].subset(row_group_ids=[fragment.part])
+        group = self._file(fragment.path).subset(row_group_ids=[fragment.part])
         rows = group.row_groups[0].num_rows
+        if rows != fragment.rows:
+            raise StorageError(
+                f"Files must stay as they are while a run reads them. Received: path={fragment.path!r} with {rows} "
+                f"rows in row group {fragment.part}, and {fragment.rows} when the run began.",
+                fix="Write new files beside the old ones, or start the run when they are complete.",
+            )
         size = max(1, fragment.bytes // max(1, rows))
         options = {
             "schema": self._dataset.schema,
@@ -105,16 +113,22 @@ class Parquet:
             return pads.dataset(path, format="parquet", partitioning="hive", filesystem=filesystem)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, path: str | None = None) -> Iterator[None]:
         try:
             yield
         except StorageError:
             raise
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             raise StorageError(
-                f"Parquet files that can be read are needed. Received: path={self.path!r}, {error}.",
-                fix="Check the path, the files, and that the executors may read them.",
+                "Parquet files that can be read are needed. "
+                f"Received: path={path or self.path!r}, {type(error).__name__}: {error}.",
+                fix=remedy_of(error),
             ) from error
+
+    def _file(self, path: str) -> Any:
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "the driver has listed this file, but it is not on this host", path)
+        return self._files[path]
 
     @cached_property
     def _files(self) -> dict[str, Any]:

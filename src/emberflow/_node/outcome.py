@@ -43,6 +43,7 @@ class Outcome:
         problem: What happened, in one or more lines; for "raised" the traceback.
         fix: What to do, where it is known; "" takes the usual sentence.
         exception_type: The class's name: of your function's exception, or of our own when it was refused.
+        is_transient: Whether it was refused for a reason that may pass, such as storage that cannot be reached.
         goes_on: Whether the others can go on without it.
         value_bytes: Size of the pickled value.
         gpus: What was seen of the node's own GPUs, one dictionary each.
@@ -58,6 +59,7 @@ class Outcome:
     problem: str = ""
     fix: str = ""
     exception_type: str = ""
+    is_transient: bool = False
     goes_on: bool = False
     seconds: float = 0.0
     devices: tuple[str, ...] = ()
@@ -92,7 +94,9 @@ class Outcome:
         where = f"{self.name.capitalize()} on {self.host}"
         if self.ending == "refused":
             kind = REFUSALS.get(self.exception_type, ClusterError)
-            return kind(f"{where} could not run: {self.problem.rstrip()}", fix=self.fix)
+            refused = kind(f"{where} could not run: {self.problem.rstrip()}", fix=self.fix)
+            refused.is_transient = self.is_transient
+            return refused
         known = {"rank": self.rank, "role": self.role, "host": self.host, "others": others}
         if self.ending == "raised":
             failed = NodeFailedError(

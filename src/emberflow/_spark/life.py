@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from emberflow._feed.source_errors import is_transient
 from emberflow._node.child import Child, running_child
 from emberflow._node.gpus import GpuMonitor
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
@@ -18,7 +19,7 @@ from emberflow._node.watch import Watch
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 from emberflow._spark.hub import DONE
-from emberflow._spark.pouring import Pouring, check_rows
+from emberflow._spark.pouring import Pouring, RowsEndedError, check_rows
 from emberflow._wire.frames import Message
 from emberflow.errors import EmberflowError
 
@@ -101,8 +102,14 @@ class Life:
 
     def refusal(self, error: EmberflowError, watch: Watch | None = None) -> Outcome:
         """Return the outcome of a node that cannot run, with the error's own words and kind."""
-        kind = type(error).__name__
-        return self.outcome("refused", watch, problem=error.problem, fix=error.fix, exception_type=kind)
+        return self.outcome(
+            "refused",
+            watch,
+            problem=error.problem,
+            fix=error.fix,
+            exception_type=type(error).__name__,
+            is_transient=is_transient(error),
+        )
 
     def _start(self, watch: Watch) -> Outcome | None:
         """Wait until the process is up and has loaded your function."""
@@ -127,8 +134,14 @@ class Life:
         try:
             self._pouring.prepare(watch.tell_driver, watch.is_over.is_set)
         except EmberflowError as error:
-            return self.refusal(error, watch)
+            return self._without_rows(error, watch)
         return self._ended_badly(watch, _next(watch)) if watch.is_over.is_set() else None
+
+    def _without_rows(self, error: EmberflowError, watch: Watch) -> Outcome:
+        """Return the outcome of a node whose rows do not come: a loss where Spark failed, else what was raised."""
+        if isinstance(error, RowsEndedError):
+            return self.outcome("lost", watch, problem=error.problem, fix=error.fix)
+        return self.refusal(error, watch)
 
     def _meet(self, watch: Watch, gathering: Gathering, child: Child) -> Outcome | None:
         """Exchange addresses and the sizes of shards with all ranks, and let your function begin."""
@@ -146,7 +159,10 @@ class Life:
                 return self.refusal(error, watch)
         watch.tell_node({"cluster": event["values"]})
         if self._pouring is not None:
-            self._pouring.hand_over(child.feed)
+            try:
+                self._pouring.hand_over(child.feed, lambda error: watch.queue.put({"feed_error": error}))
+            except OSError:  # the node has just ended: the keeper says how
+                return self._ended_badly(watch, _next(watch, LEAVE_TIMEOUT) or {})
         return None
 
     def _work(self, watch: Watch, gathering: Gathering) -> Outcome:
@@ -160,6 +176,8 @@ class Life:
                 return self._leave(watch)
             if self._is_answered(event, watch, gathering):
                 continue
+            if "feed_error" in event:
+                return self._without_rows(event["feed_error"], watch)
             if event.get("ended") == "returned":
                 self._returned(event)
             elif "serving" in event:
@@ -190,6 +208,8 @@ class Life:
             watch.tell_driver(event)
         elif "lost" in event:
             watch.tell_node(event)
+        elif "feed_error" in event and self._ending:
+            return True  # of rows that your function did not want: it has returned
         elif "most" in event:
             self._windows += 1
             trainers = sum(node.trains for node in self._plan.nodes)

@@ -4,22 +4,28 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emberflow._feed.facts import ShardFacts
 from emberflow._feed.files import FileSource, Fragment, rank_batches
-from emberflow._feed.handover import send_batches, send_spool
+from emberflow._feed.handover import ReaderGoneError, send_batches, send_spool
 from emberflow._feed.named import split_named
 from emberflow._feed.progress import Progress, timed
+from emberflow._feed.source_errors import our_errors
 from emberflow._feed.spool import SpoolFile, SpoolWriter
 from emberflow._feed.stream import first_facts
-from emberflow.errors import DataError
+from emberflow.errors import DataError, EmberflowError
 
 Tell = Callable[[dict[str, Any]], None]
 SAY_EVERY = 1.0
+END_TIMEOUT = 5.0  # for the thread of a stream, which may be in the middle of a batch
+
+
+class RowsEndedError(EmberflowError):
+    """Spark's own side of the task failed while it delivered rows: Spark tells the driver why, and may recover."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +82,8 @@ class Pouring:
         self._folder = Path(spec.spool_dir) if spec.spool_dir else folder
         self._spools: dict[str, SpoolFile] = {}
         self._stream: Iterator[Any] = iter(())
+        self._thread: threading.Thread | None = None
+        self._is_over = False
         self._facts: dict[str, ShardFacts] = {}
         self._said = time.monotonic()
 
@@ -93,7 +101,7 @@ class Pouring:
             for name, batch in self._named_batches():
                 if is_over():
                     return
-                with self.progress.timing("sink"):
+                with self.progress.timing("sink"), our_errors(name):
                     open_[name].write(batch)
                 self.progress.rows += batch.num_rows
                 self.progress.bytes += batch.nbytes
@@ -106,38 +114,77 @@ class Pouring:
         """Return what all ranks must know of this one's shards."""
         return {name: facts.to_json() for name, facts in self._facts.items()}
 
-    def hand_over(self, sock: socket.socket) -> None:
-        """Give the node its rows: open files now, or a stream from a thread while it trains."""
+    def hand_over(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
+        """Give the node its rows: open files now, or a stream from a thread while it trains.
+
+        Args:
+            sock: The way of rows into the node.
+            on_error: Told, on that thread, what the source of a stream raised.
+        """
         for name, spool in self._spools.items():
             send_spool(sock, name, spool)
         if not self._spec.cache:
-            threading.Thread(target=self._pour, args=(sock,), name="emberflow-pour", daemon=True).start()
+            self._thread = threading.Thread(
+                target=self._pour, args=(sock, on_error), name="emberflow-pour", daemon=True
+            )
+            self._thread.start()
 
     def close(self) -> None:
-        """Close our own descriptors; the node has its own."""
+        """Close our own descriptors, the node has its own; let the thread of a stream end.
+
+        Spark's Python worker lives on, and its next task must not find a thread that reads from Spark.
+        """
+        self._is_over = True
         for spool in self._spools.values():
             spool.close()
+        if self._thread is not None:
+            self._thread.join(END_TIMEOUT)
 
-    def _pour(self, sock: socket.socket) -> None:
-        with suppress(OSError):  # the node has gone, which others notice and tell
+    def _pour(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
+        (name,) = self._spec.names
+        try:
+            with our_errors(name):
+                self._send(sock)
+        except EmberflowError as error:
+            on_error(error)
+
+    def _send(self, sock: socket.socket) -> None:
+        try:
             send_batches(sock, self._stream, self.progress)
+        except ReaderGoneError:  # the node has ended, which the keeper notices and tells
+            return
 
     def _named_batches(self) -> Iterator[tuple[str, Any]]:
         frames = self._spec.frames
-        for batch in timed(self._rows, self.progress):
+        for batch in timed(self._spark_rows(), self.progress):
             if len(frames) == 1:
                 yield frames[0], batch
             else:
                 yield from split_named(batch, frames).items()
         for name in self._spec.files:
-            for batch in timed(self._source(name), self.progress):
+            for batch in timed(self._file_rows(name), self.progress):
                 yield name, batch
 
     def _source(self, name: str) -> Iterator[Any]:
-        if name in self._spec.frames:
-            return self._rows
+        return self._spark_rows() if name in self._spec.frames else self._file_rows(name)
+
+    def _spark_rows(self) -> Iterator[Any]:
+        try:
+            while not self._is_over and (batch := next(self._rows, None)) is not None:
+                yield batch
+        except Exception as error:
+            raise RowsEndedError(
+                f"Spark stopped in the middle of its rows ({type(error).__name__}: {error})",
+                fix="See what Spark itself says: this error's __cause__, or the executor's log.",
+            ) from error
+
+    def _file_rows(self, name: str) -> Iterator[Any]:
         source, fragments = self._spec.files[name]
-        return rank_batches(source, self._rank, self._ranks, fragments)
+        with our_errors(name):
+            for batch in rank_batches(source, self._rank, self._ranks, fragments):
+                yield batch
+                if self._is_over:
+                    return
 
     def _say(self, tell: Tell, *, is_last: bool = False) -> None:
         """Tell the driver how far we are, at most once a second."""

@@ -125,12 +125,12 @@ def _try(
 
 
 def _may_restart(error: EmberflowError, config: RunConfig) -> bool:
-    """A lost node is a reason to start again; your own exception only if you asked."""
+    """A lost node is a reason to start again, and storage out of reach; your own exception only if you asked."""
     if isinstance(error, NodeLostError):
         return True
     if isinstance(error, NodeFailedError):
         return config.restart_on_error or error.is_collateral
-    return False
+    return error.is_transient
 
 
 def _is_unreachable(error: EmberflowError) -> bool:

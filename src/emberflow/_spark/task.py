@@ -8,8 +8,9 @@ import resource
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,12 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
             outcome, value = _run_node(spec, me, host, driver, context, batches)
         except QuitError:
             return
+        except Exception as error:  # noqa: BLE001 - else the driver would take this task for a killed one
+            traceback.print_exc()
+            outcome, value = _crashed(me, host, error), b""
+            if driver is not None:
+                with suppress(OSError):
+                    send(driver, {"outcome": outcome.to_json()})
         if outcome.ending != "returned" and not outcome.goes_on and driver is None:
             raise _carrier(outcome)
         yield from _rows(outcome, value)
@@ -158,6 +165,19 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
             "that they can reach.",
         )
         raise _carrier(refused) from error
+
+
+def _crashed(me: Node, host: str, error: Exception) -> Outcome:
+    """Return the outcome of a node whose task raised what nobody expected."""
+    return Outcome(
+        rank=me.rank,
+        role=me.role,
+        index=me.index,
+        host=host,
+        ending="lost",
+        problem=f"its Spark task raised {type(error).__name__}: {error}",
+        fix="Look at the executor's log on that host; it has the whole traceback.",
+    )
 
 
 def _carrier(outcome: Outcome) -> NodeOverError:
