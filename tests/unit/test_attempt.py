@@ -15,6 +15,7 @@ from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
 from emberflow.errors import (
     ClusterError,
+    DataError,
     NodeFailedError,
     NodeLostError,
     RunCancelledError,
@@ -24,6 +25,28 @@ from tests.unit.nodes import KEY, WITHIN, FakeJob, FakeNode, outcome_of, plan_of
 
 ROWS = [{"rank": 0, "part": 0}]
 CANCELLED = RuntimeError("[SPARK_JOB_CANCELLED] Job 3 cancelled as part of cancellation of all jobs")
+
+FAILED_ROWS = """Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent \
+failure reason: Stage failed because barrier task ResultTask(7, 1) finished unsuccessfully.
+FetchFailed(BlockManagerId(0, 10.0.0.7, 7337, None), shuffleId=0, mapIndex=3, mapId=3, reduceId=1, message=
+org.apache.spark.shuffle.FetchFailedException: Failed to connect to /10.0.0.7:7337"""
+
+UDF = """
+  An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/home/me/rows.py", line 9, in clean
+    raise ValueError("row 77 is bad")
+ValueError: row 77 is bad
+"""
+
+UNREADABLE = """An error occurred while calling o390.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///b.parquet.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:920)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.io.IOException: can not read class org.apache.parquet.format.PageHeader
+\tat org.apache.parquet.format.Util.read(Util.java:455)
+\t... 22 more
+"""
 
 LOST = """Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure \
 reason: Stage failed because barrier task ResultTask(63, 1) finished unsuccessfully.
@@ -201,6 +224,42 @@ def test_a_lost_executor_is_told_by_rank_whoever_is_gone_before_spark_says_so(
         error = running.error()
         assert isinstance(error, NodeLostError)
         assert (error.rank, error.host) == (1, "host-1")
+
+
+@pytest.mark.parametrize("is_gone_first", [True, False])
+def test_what_spark_says_of_a_failed_task_is_told_instead_of_a_guess(is_gone_first: bool) -> None:
+    with gang() as running:
+        _, second = running.start(2)
+        failed = RuntimeError(FAILED_ROWS)
+        if is_gone_first:
+            second.close()
+            running.hear_the_end_of(second)
+        running.spark_says(job_error=failed, first_rank=0)
+        second.close()
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, NodeLostError)
+        assert error.rank == 1
+        assert "its Spark task failed: FetchFailed(BlockManagerId(0, 10.0.0.7" in str(error)
+        assert "killed" not in str(error)
+        assert error.__cause__ is failed
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [(UDF, "ValueError: row 77 is bad"), (UNREADABLE, "Caused by: java.io.IOException: can not read class")],
+    ids=["udf", "file"],
+)
+def test_rows_that_spark_cannot_compute_are_an_error_of_the_data(said: str, cause: str) -> None:
+    with gang(waits_for_rows=True) as running:
+        failed = RuntimeError(said)
+        running.spark_says(job_error=failed, first_rank=0)
+        error = running.error()
+        assert isinstance(error, DataError)
+        assert cause in str(error)
+        assert "\tat " not in str(error)
+        assert "df.count()" in error.fix
+        assert error.__cause__ is failed
 
 
 def test_an_outcome_inside_sparks_error_is_found() -> None:

@@ -1,4 +1,4 @@
-"""The task's side of the feed: what a source raises is told as what it is, while rows are kept and while they stream."""
+"""The task's side of the feed: what a source raises is told as what it is, whether rows are kept or stream."""
 
 import errno
 import queue

@@ -5,7 +5,15 @@ import pytest
 from emberflow._spark.job import translate
 from emberflow._spark.supervise import _may_restart
 from emberflow.config import RunConfig
-from emberflow.errors import ClusterError, EmberflowError, NodeFailedError, NodeLostError, StartTimeoutError
+from emberflow.errors import (
+    ClusterError,
+    DataError,
+    EmberflowError,
+    NodeFailedError,
+    NodeLostError,
+    StartTimeoutError,
+    StorageError,
+)
 from tests.unit.nodes import outcome_of
 
 PLAIN = RunConfig(workers=2, max_restarts=1)
@@ -26,6 +34,15 @@ def test_an_executor_that_goes_before_its_nodes_have_dialled_is_a_lost_node() ->
     assert "executor 0 exited" in str(error)
     assert "stacktrace" not in str(error)
     assert _may_restart(error, PLAIN)
+
+
+def test_storage_out_of_reach_is_worth_one_but_not_a_damaged_file() -> None:
+    refused = outcome_of(1, "refused", problem="no route", exception_type="StorageError", is_transient=True)
+    assert _may_restart(refused.error(), PLAIN)
+    damaged = outcome_of(1, "refused", problem="bad footer", exception_type="StorageError").error()
+    assert isinstance(damaged, StorageError)
+    assert not _may_restart(damaged, ALSO_ERRORS)
+    assert not _may_restart(DataError("row 77 is bad", fix="correct it"), ALSO_ERRORS)
 
 
 def test_your_own_exception_is_worth_one_only_if_asked() -> None:

@@ -117,7 +117,7 @@ class Outcome:
         )
 
 
-def gone_outcome(node: Node, host: str) -> Outcome:
+def gone_outcome(node: Node, host: str, problem: str = GONE) -> Outcome:
     """Return the outcome of a node whose Spark task ended before it told anything."""
     return Outcome(
         rank=node.rank,
@@ -125,7 +125,7 @@ def gone_outcome(node: Node, host: str) -> Outcome:
         index=node.index,
         host=host,
         ending="lost",
-        problem=GONE,
+        problem=problem,
         fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
         "spark.executor.memoryOverhead.",
     )

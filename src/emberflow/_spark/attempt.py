@@ -19,6 +19,7 @@ from emberflow.result import Metric
 log = logging.getLogger("emberflow")
 
 SETTLE = 0.3  # seconds in which other nodes may still name the true cause
+LOST_SETTLE = 1.2  # seconds in which Spark may say why a task is gone
 QUIT_GRACE = 3.0  # seconds that tasks get to end by themselves before Spark is told to end them
 END_TIMEOUT = 20.0
 SILENCE = 8.0  # seconds after which running tasks that did not dial are taken to be unable to
@@ -72,10 +73,11 @@ class Attempt:
         finally:
             self._wind_down()
         if error := self._error():
-            raise error
+            raise error from (None if is_called_off(self._job_error) else self._job_error)
         if self._rows is None:
             raise translate(
-                self._job_error or RuntimeError("the job ended without a result")
+                self._job_error or RuntimeError("the job ended without a result"),
+                waits_for_rows=self._plan.waits_for_rows,
             ) from self._job_error
         if self._plan.waits_for_rows and not self._rows:
             raise DataError(
@@ -163,8 +165,8 @@ class Attempt:
             self._record(outcome)
         elif (task := lost_task_in(event["job_error"])) is not None:
             # Spark's word may come before the end of the connection or after that of tasks which Spark then ended.
-            cause = event["first_rank"] + task
-            self._record_lost(cause)
+            cause = event["first_rank"] + task[0]
+            self._record_lost(cause, f"its Spark task failed: {task[1]}" if task[1] else GONE)
             self._failures.sort(key=lambda failure: failure.rank != cause)
 
     def _on_tasks_running(self, _: int, __: Message) -> None:
@@ -203,11 +205,14 @@ class Attempt:
         if not self._quitting:
             self._record_lost(rank)
 
-    def _record_lost(self, rank: int) -> None:
-        """Note that a node's task is gone, unless the node has told how it ended."""
-        if rank in self._outcomes:
+    def _record_lost(self, rank: int, problem: str = GONE) -> None:
+        """Note that a node's task is gone, unless more is known of its end."""
+        known = self._outcomes.get(rank)
+        if known is not None and (known.problem != GONE or problem == GONE):
             return
-        self._record(gone_outcome(self._plan.nodes[rank], self._hosts.get(rank, "a lost executor")))
+        self._failures = [failure for failure in self._failures if failure is not known]
+        host = self._hosts.get(rank, "a lost executor")
+        self._record(gone_outcome(self._plan.nodes[rank], host, problem))
 
     def _silence_ends(self) -> float | None:
         return None if self._silent_since is None else self._silent_since + SILENCE
@@ -242,6 +247,7 @@ class Attempt:
         if self._rows is None:
             if self._failures:
                 self._until(lambda: False, SETTLE)
+                self._until(self._is_explained, LOST_SETTLE)
             self._quitting = True
             self._hub.dismiss()
             if len(self._hosts) < len(self._plan.nodes):
@@ -252,6 +258,10 @@ class Attempt:
         self._until(self._is_quiet, END_TIMEOUT)
         if not self._is_quiet():
             log.warning("Some tasks of run %s did not end within %g s.", self._plan.run_id, END_TIMEOUT)
+
+    def _is_explained(self) -> bool:
+        """Whether more is known than that tasks are gone: Spark may yet say why."""
+        return self._job_error is not None or any(failure.problem != GONE for failure in self._failures)
 
     def _cancel(self) -> None:
         self._cancelled_by_us = self._job_error is None

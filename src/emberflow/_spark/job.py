@@ -15,7 +15,7 @@ from emberflow._spark.profiles import profile_of
 from emberflow._spark.rows import RunData, arrow_batches_by_bytes, directed_rows
 from emberflow._spark.task import MARK, OUTPUT_SCHEMA, TaskSpec, run_task
 from emberflow._wire.frames import Message
-from emberflow.errors import ClusterError, EmberflowError, NodeLostError, RunCancelledError
+from emberflow.errors import ClusterError, DataError, EmberflowError, NodeLostError, RunCancelledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,10 +125,12 @@ def outcome_in(error: BaseException) -> Outcome | None:
     return Outcome.from_json(found[1]) if found else None
 
 
-def lost_task_in(error: BaseException) -> int | None:
-    """Return the partition whose executor or Python worker went away, if that is what Spark's text says."""
+def lost_task_in(error: BaseException) -> tuple[int, str] | None:
+    """Return the partition whose task failed first, if Spark's text names one, and why: "" where it was killed."""
     found = LOST_TASK.search(str(error))
-    return int(found[1]) if found else None
+    if found is None:
+        return None
+    return int(found[1]), "" if KILLED.search(found[2]) else found[2]
 
 
 STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext"
@@ -171,10 +173,11 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
-LOST_TASK = re.compile(
-    r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+"
-    r"(?:ExecutorLostFailure|org\.apache\.spark\.SparkException: Python worker exited unexpectedly)"
-)
+LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
+KILLED = re.compile(r"ExecutorLostFailure|Python worker exited unexpectedly")
+BARRIER = re.compile(r"barrier task|barrier ResultStage")
+FRAMES = re.compile(r"(An error occurred while calling \S+\s*: )|^\s+(at |\.\.\. \d+ more).*\n?", re.MULTILINE)
+SAID_LIMIT = 4000
 CANCELLED = re.compile(
     r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED|cancelled because|was cancelled"
 )
@@ -185,8 +188,13 @@ def is_called_off(error: Exception | None) -> bool:
     return error is not None and bool(CANCELLED.search(str(error)) or re.search(STOPPED, str(error)))
 
 
-def translate(error: Exception) -> EmberflowError:
-    """Return Spark's error as one of ours."""
+def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowError:
+    """Return Spark's error as one of ours.
+
+    Args:
+        error: What Spark raised.
+        waits_for_rows: Whether Spark computed a DataFrame first: what fails before the nodes' stage is its error.
+    """
     text = str(error)
     if CANCELLED.search(text) and not re.search(STOPPED, text):
         return RunCancelledError(
@@ -200,6 +208,13 @@ def translate(error: Exception) -> EmberflowError:
         return NodeLostError(
             f"An executor went away while nodes started there: {found[0]}",
             fix="Look at the executor's log; if memory ran out, raise spark.executor.memoryOverhead.",
+        )
+    if waits_for_rows and not BARRIER.search(text):
+        said = FRAMES.sub("", text).strip()
+        return DataError(
+            f"Spark could not compute the rows of `data`. Received:\n{said[:SAID_LIMIT]}",
+            fix="Correct the DataFrame, its own functions or its files: df.count() fails in the same way. Spark's "
+            "whole message is this error's __cause__.",
         )
     first = "\n".join(text.splitlines()[:12])
     return ClusterError(

@@ -176,8 +176,6 @@ class Life:
                 return self._leave(watch)
             if self._is_answered(event, watch, gathering):
                 continue
-            if "feed_error" in event:
-                return self._without_rows(event["feed_error"], watch)
             if event.get("ended") == "returned":
                 self._returned(event)
             elif "serving" in event:
@@ -247,7 +245,9 @@ class Life:
         return EVALUATOR_TIMEOUT if self._me.role == "evaluator" else JOINED_TIMEOUT
 
     def _ended_badly(self, watch: Watch, event: Message) -> Outcome:
-        """Your function raised, or the process ended before it returned."""
+        """Your function raised, the process ended before it returned, or no more rows come for it."""
+        if "feed_error" in event:
+            return self._without_rows(event["feed_error"], watch)
         if "ended" in event:
             watch.drain_log(0.2)  # what it printed last is on its way
             return self.outcome("raised", watch, **_known(event))

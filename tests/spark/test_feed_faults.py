@@ -1,0 +1,108 @@
+"""Rows that cannot be read, on a real cluster: the driver gets what the source raised, and the run is over.
+
+Nothing here is cured by a second attempt, so none is made though `max_restarts` allows one.
+"""
+
+import errno
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import emberflow as ef
+from emberflow._feed.files import Fragment
+from emberflow.errors import DataError, EmberflowError, StorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+GOAL = 30.0  # seconds from the call of `run` to its error, two starts of a gang being longer on a busy machine
+STREAMED = pytest.mark.parametrize("cache", [True, False], ids=["kept", "streamed"])
+
+
+def count(ctx: Any) -> int:
+    return sum(batch.num_rows for batch in ctx.arrow())
+
+
+def error_of(spark: "SparkSession", data: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> EmberflowError:
+    """Return the error of a run, and see that there was one attempt only."""
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING, "emberflow"), pytest.raises(EmberflowError) as caught:
+        ef.run(count, workers=2, data=data, max_restarts=1, spark=spark, verbose=False, **options)
+    seconds = time.monotonic() - started
+    print(f"{options}: {type(caught.value).__name__} on the driver {seconds:.1f} s after the start: {caught.value}")
+    assert seconds < GOAL
+    assert "attempt 1" not in caplog.text
+    return caught.value
+
+
+def corrupt_parquet(folder: Path) -> Path:
+    """Write two files whose footers are good; the pages of the second are not."""
+    folder.mkdir()
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"x": range(20_000)}), folder / f"{name}.parquet", row_group_size=2_000)
+    damaged = folder / "b.parquet"
+    data = bytearray(damaged.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 20_000] = b"\xff" * 20_000
+    damaged.write_bytes(data)
+    return folder
+
+
+@STREAMED
+def test_a_damaged_parquet_file(
+    spark_cluster: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, cache: bool
+) -> None:
+    folder = corrupt_parquet(tmp_path / "rows")
+    error = error_of(spark_cluster, ef.Parquet(str(folder)), caplog, cache=cache)
+    assert isinstance(error, StorageError)
+    assert "Worker 1 on" in str(error)
+    assert str(folder / "b.parquet") in str(error)
+    assert "OSError: " in str(error)
+    assert "damaged" in error.fix
+
+
+class Unreadable:
+    """A source of two files whose second the executors may not read to its end."""
+
+    def fragments(self) -> list[Fragment]:
+        return [Fragment(path=name, rows=50_000) for name in ("a", "b")]
+
+    def read(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
+        for number in range(50):
+            if fragment.path == "b" and number == 25:
+                raise PermissionError(errno.EACCES, "Permission denied", "/data/b")
+            yield pa.RecordBatch.from_pydict({"x": range(1000)})
+
+
+@STREAMED
+def test_a_file_that_may_not_be_read(
+    spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool
+) -> None:
+    error = error_of(spark_cluster, Unreadable(), caplog, cache=cache)
+    assert isinstance(error, StorageError)
+    assert "Worker 1 on" in str(error)
+    assert "PermissionError: [Errno 13] Permission denied: '/data/b'" in str(error)
+    assert "chmod" in error.fix
+
+
+@STREAMED
+def test_a_function_of_the_dataframe_that_raises(
+    spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool
+) -> None:
+    from pyspark.sql import functions as F
+
+    inverse = F.udf(lambda value: 1000 // (value - 77), "long")
+    rows = spark_cluster.range(0, 100, 1, 2).select(inverse("id").alias("x"))
+    error = error_of(spark_cluster, rows, caplog, cache=cache)
+    assert isinstance(error, DataError)
+    assert "ZeroDivisionError: integer division or modulo by zero" in str(error)
+    assert "in <lambda>" in str(error)
+    assert "df.count()" in error.fix
