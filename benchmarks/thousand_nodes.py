@@ -1,7 +1,8 @@
-"""How long does the driver take to bring 1,000 nodes together and see them off?
+"""How long does the driver take to bring 1,000 nodes together and see them off, and what is sent for that?
 
-Everything of the driver is real: plan, hub, keyed handshakes, attempt. The nodes are sockets in a process of
-their own; the Spark job only says that it is over. ``python -m benchmarks.thousand_nodes [NODES]``
+Everything of the driver is real: plan, hub, authenticated handshakes, attempt. The nodes are sockets in a process of
+their own; the Spark job only says that it is over. With COLUMNS each node holds a shard of so many columns, whose
+lists are of other lengths on every node. ``python -m benchmarks.thousand_nodes [NODES [COLUMNS]]``
 """
 
 import contextlib
@@ -12,16 +13,24 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from benchmarks.measure import print_result
+from emberflow._feed.facts import ColumnFacts, ShardFacts
+from emberflow._feed.shards import Shards
 from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._spark.attempt import Attempt
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub, dial
-from emberflow._wire.frames import Channel, Message
+from emberflow._spark.meeting import MEET, brought_by
+from emberflow._wire.frames import Channel, Message, pack
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 KEY = b"k" * 32
 THREADS = 8
@@ -46,8 +55,47 @@ class EndedJob:
         self._events.put({"rows": []})
 
 
-def live(address: tuple[str, int], nodes: list[Node], failing: int) -> None:
+class Traffic:
+    """What the meeting took on the busiest wire."""
+
+    def __init__(self) -> None:
+        self.sent = self.received = 0
+        self.seconds = 0.0
+
+    def note(self, sent: Message, received: Message, seconds: float) -> None:
+        """Count what one node sent and received, and how long the answer took."""
+        self.sent = max(self.sent, len(pack(sent)))
+        self.received = max(self.received, len(pack(received)))
+        self.seconds = max(self.seconds, seconds)
+
+
+def brought_of(nodes: list[Node], columns: int) -> list[Message]:
+    """Return what nodes bring to the meeting: shards of numbers, and of lists whose lengths no other node has."""
+    names = [f"a_column_{number}" for number in range(columns)]
+    kinds = [pa.list_(pa.float32()) if number % 2 else pa.int64() for number in range(columns)]
+    schema = ShardFacts(
+        schema=pa.schema(list(zip(names, kinds, strict=True)))
+    )  # once, it is the same for all
+    (blob,) = schema.blobs().items()
+    brought = []
+    for node in nodes:
+        host = f"ip-10-0-{node.rank >> 8}-{node.rank & 255}.eu-central-1.compute.internal"
+        lengths = [((node.rank % 7, 100 + node.rank * number % 977),) for number in range(columns)]
+        facts = {name: ColumnFacts(lengths=lengths[at] if at % 2 else ()) for at, name in enumerate(names)}
+        shard = ShardFacts(rows=1000 + node.rank, digest=f"{node.rank:016x}", columns=facts)
+        mine = brought_by(
+            {"tf": f"{host}:42222", "ring": f"{host}:43333"}, {"train": shard} if columns else {}
+        )
+        if columns:
+            mine["shards"]["train"][3] = blob[0]
+            mine["blobs"] |= [blob]
+        brought.append(mine)
+    return brought
+
+
+def live(address: tuple[str, int], nodes: list[Node], failing: int, columns: int, traffic: Traffic) -> None:
     """Be many nodes, from their dialling to their end."""
+    brought = brought_of(nodes, columns)
     with contextlib.ExitStack() as held:
         channels = []
         for node in nodes:
@@ -55,16 +103,26 @@ def live(address: tuple[str, int], nodes: list[Node], failing: int) -> None:
             sock.settimeout(WITHIN)
             channels.append((node, Channel(sock)))
         with contextlib.suppress(EOFError, OSError, _QuitError):
+            _meet(channels, brought, traffic)
             _train(channels, failing)
 
 
-def _train(channels: list[tuple[Node, Channel]], failing: int) -> None:
-    """Get ready, meet, wait for the others, say how it ended."""
-    for node, channel in channels:
+def _meet(channels: list[tuple[Node, Channel]], brought: list[Message], traffic: Traffic) -> None:
+    """Get ready, and meet the others; the last of these nodes looks at what it was told."""
+    started = time.monotonic()
+    sent = {"gather": MEET, "value": {}}
+    for (_, channel), mine in zip(channels, brought, strict=True):
+        sent = {"gather": MEET, "value": mine}
         channel.send({"ready": True})
-        channel.send({"gather": "meet", "value": {"tf": f"host-{node.rank}:2222"}})
-    for _, channel in channels:
-        _gathered(channel)
+        channel.send(sent)
+    answers = [_gathered(channel) for _, channel in channels]
+    traffic.note(sent, answers[-1], time.monotonic() - started)
+    for text in answers[-1]["values"].get("shards", {}).values():
+        Shards.from_json(text)
+
+
+def _train(channels: list[tuple[Node, Channel]], failing: int) -> None:
+    """Wait for the others, say how it ended."""
     for node, channel in channels:
         fails = node.rank == failing
         word = {"outcome": _outcome(node, "raised").to_json()} if fails else {"gather": "done", "value": None}
@@ -98,11 +156,22 @@ def _outcome(node: Node, ending: str) -> Outcome:
     )
 
 
-def _be_nodes(address: tuple[str, int], nodes: tuple[Node, ...], failing: int) -> None:
+def _be_nodes(
+    address: tuple[str, int], nodes: tuple[Node, ...], failing: int, columns: int, told: "Connection"
+) -> None:
     allow_open_files(len(nodes) + 100)
+    traffic = Traffic()
     with ThreadPoolExecutor(THREADS) as pool:
-        for done in [pool.submit(live, address, list(nodes[i::THREADS]), failing) for i in range(THREADS)]:
+        parts = [list(nodes[i::THREADS]) for i in range(THREADS)]
+        for done in [pool.submit(live, address, part, failing, columns, traffic) for part in parts]:
             done.result()
+    told.send(
+        {
+            "meeting_seconds": round(traffic.seconds, 2),
+            "sent_bytes": traffic.sent,
+            "received_bytes": traffic.received,
+        }
+    )
 
 
 def allow_open_files(count: int) -> None:
@@ -112,8 +181,11 @@ def allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard >= 0 else count, hard))
 
 
-def gang_of(count: int, failing: int = -1) -> dict[str, Any]:
-    """Run a gang of `count` nodes to its end; return seconds and the driver's CPU seconds, or raise its error."""
+def gang_of(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]:
+    """Run a gang of `count` nodes to its end; return what it took, or raise its error.
+
+    Bytes are those of the meeting, on the wire of the node that sent or received most.
+    """
     allow_open_files(count + 500)
     started, cpu = time.monotonic(), time.process_time()
     plan = RunPlan(
@@ -127,8 +199,10 @@ def gang_of(count: int, failing: int = -1) -> dict[str, Any]:
     )
     with contextlib.closing(Hub("127.0.0.1", KEY, count)) as hub:
         job = EndedJob(hub.events)
-        nodes = multiprocessing.get_context("spawn").Process(
-            target=_be_nodes, args=(("127.0.0.1", hub.port), plan.nodes, failing)
+        spawning = multiprocessing.get_context("spawn")
+        heard, told = spawning.Pipe(duplex=False)
+        nodes = spawning.Process(
+            target=_be_nodes, args=(("127.0.0.1", hub.port), plan.nodes, failing, columns, told)
         )
         nodes.start()
         threading.Thread(target=lambda: (nodes.join(), job.end()), daemon=True).start()
@@ -141,8 +215,13 @@ def gang_of(count: int, failing: int = -1) -> dict[str, Any]:
         "nodes": count,
         "seconds": round(time.monotonic() - started, 2),
         "driver_cpu_seconds": round(time.process_time() - cpu, 2),
+        **heard.recv(),
     }
 
 
+def _sizes(nodes: str = "1000", columns: str = "0") -> tuple[int, int, int]:
+    return int(nodes), -1, int(columns)
+
+
 if __name__ == "__main__":
-    print_result("thousand_nodes", gang_of(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
+    print_result("thousand_nodes", gang_of(*_sizes(*sys.argv[1:])))

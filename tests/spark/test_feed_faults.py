@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-GOAL = 30.0  # seconds from the call of `run` to its error, two starts of a gang being longer on a busy machine
+GOAL = (
+    30.0  # seconds from the call of `run` to its error, two starts of a gang being longer on a busy machine
+)
 STREAMED = pytest.mark.parametrize("cache", [True, False], ids=["kept", "streamed"])
 
 
@@ -31,13 +33,17 @@ def count(ctx: Any) -> int:
     return sum(batch.num_rows for batch in ctx.arrow())
 
 
-def error_of(spark: "SparkSession", data: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> EmberflowError:
+def error_of(
+    spark: "SparkSession", data: Any, caplog: pytest.LogCaptureFixture, **options: Any
+) -> EmberflowError:
     """Return the error of a run, and see that there was one attempt only."""
     started = time.monotonic()
     with caplog.at_level(logging.WARNING, "emberflow"), pytest.raises(EmberflowError) as caught:
         ef.run(count, workers=2, data=data, max_restarts=1, spark=spark, verbose=False, **options)
     seconds = time.monotonic() - started
-    print(f"{options}: {type(caught.value).__name__} on the driver {seconds:.1f} s after the start: {caught.value}")
+    print(
+        f"{options}: {type(caught.value).__name__} on the driver {seconds:.1f} s after the start: {caught.value}"
+    )
     assert seconds < GOAL
     assert "attempt 1" not in caplog.text
     return caught.value

@@ -11,6 +11,7 @@ from emberflow._feed.dataset import DatasetOptions, Shard
 from emberflow._feed.feed import Feed
 from emberflow._feed.files import rank_batches
 from emberflow._feed.parquet import Parquet
+from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 from emberflow._feed.stream import Stream, first_facts
 from emberflow.errors import ConfigError, DataError
@@ -29,7 +30,7 @@ def shard_of(folder: Path, batches: Any, name: str) -> Shard:
         file = writer.finish()
     spool = Spool(file)
     file.close()
-    return Shard(name=name, rank=0, spool=spool, facts=(file.facts,))
+    return Shard(name=name, rank=0, spool=spool, facts=merge_shards([file.facts]))
 
 
 def ids_of(dataset: Any) -> list[int]:
@@ -58,7 +59,7 @@ def test_data_is_found_by_name(tmp_path: Path) -> None:
 
 def test_a_stream_is_one_pass_without_position(tmp_path: Path) -> None:
     facts, batches = first_facts([batch_of(0, 600), batch_of(600, 400)])
-    feed = Feed({"train": Stream(name="train", rank=0, batches=batches, facts=(facts,))})
+    feed = Feed({"train": Stream(name="train", rank=0, batches=batches, facts=merge_shards([facts]))})
     dataset = feed.dataset("train", DatasetOptions(batch_size=128))
     sizes = [len(batch["id"]) for batch in dataset]
     assert sizes == [128] * 7 + [104]
@@ -77,7 +78,7 @@ def test_errors_of_the_feed_reach_the_trainer(tmp_path: Path) -> None:
         raise DataError("The rows of the shard must come whole.", fix="See the task.")
 
     facts, batches = first_facts(broken())
-    feed = Feed({"train": Stream(name="train", rank=0, batches=batches, facts=(facts,))})
+    feed = Feed({"train": Stream(name="train", rank=0, batches=batches, facts=merge_shards([facts]))})
     with pytest.raises(tf.errors.InvalidArgumentError, match="must come whole"):
         ids_of(feed.dataset("train", DatasetOptions(batch_size=4)))
 
@@ -88,7 +89,7 @@ def test_parquet_rows_take_the_same_way(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(100)}), tmp_path / "a.parquet", row_group_size=30)
     source = Parquet(str(tmp_path))
     shards = [shard_of(tmp_path / "spool", rank_batches(source, rank, 2), "train") for rank in range(2)]
-    facts = tuple(shard.facts[0] for shard in shards)
+    facts = merge_shards(shard.spool.facts for shard in shards)
     feeds = [
         Feed({"train": Shard(name="train", rank=rank, spool=shard.spool, facts=facts)})
         for rank, shard in enumerate(shards)
@@ -109,7 +110,7 @@ def test_a_trainer_that_stands_still_stops_the_feed(tmp_path: Path) -> None:
             yield batch
 
     facts, rows = first_facts(source())
-    feed = Feed({"train": Stream(name="train", rank=0, batches=rows, facts=(facts,))})
+    feed = Feed({"train": Stream(name="train", rank=0, batches=rows, facts=merge_shards([facts]))})
     iterator = iter(feed.dataset("train", DatasetOptions(batch_size=100)))
     next(iterator)
     before = feed.progress()["train"]["sink_seconds"]

@@ -19,6 +19,7 @@ from emberflow._feed.columns import Column, Wishes, check_fit, plan_columns
 from emberflow._feed.convert import can_view, view_of, wire_of
 from emberflow._feed.facts import ColumnFacts, ShardFacts, observe
 from emberflow._feed.gather import Gatherer, make_parts, wire_of_batch
+from emberflow._feed.shards import Shards, merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 from emberflow.errors import ConfigError, DataError
 
@@ -33,8 +34,12 @@ VECTOR = pa.struct(
 UTC = dt.UTC
 
 
-def facts_of(*batches: Any) -> list[ShardFacts]:
-    return [ShardFacts(rows=batch.num_rows, schema=batch.schema, columns=observe(batch)) for batch in batches]
+def shard_of(batch: Any) -> ShardFacts:
+    return ShardFacts(rows=batch.num_rows, schema=batch.schema, columns=observe(batch))
+
+
+def facts_of(*batches: Any) -> Shards:
+    return merge_shards(map(shard_of, batches))
 
 
 def plan(array: Any, **wishes: Any) -> Column:
@@ -152,7 +157,9 @@ def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any) -> No
         file = writer.finish()
     spool = Spool(file)
     file.close()
-    columns = plan_columns([file.facts], Wishes(**{name: {"c": value} for name, value in wishes.items()}))
+    columns = plan_columns(
+        merge_shards([file.facts]), Wishes(**{name: {"c": value} for name, value in wishes.items()})
+    )
     parts = make_parts(list(columns.values()))
     fetch = Gatherer(spool, parts).fetch
     for order in (np.arange(count), np.random.default_rng(1).permutation(count), np.arange(0)):
@@ -197,7 +204,7 @@ def test_ranks_agree_on_one_shape() -> None:
     three = pa.RecordBatch.from_pydict({"x": [[1, 2, 3]]})
     assert plan_columns(facts_of(two, two))["x"].shape == (2,)
     assert plan_columns(facts_of(two, three))["x"].ragged == 1
-    assert plan_columns([*facts_of(two), ShardFacts()])["x"].shape == (2,)
+    assert plan_columns(merge_shards([shard_of(two), ShardFacts()]))["x"].shape == (2,)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from emberflow._feed.columns import plan_columns
 from emberflow._feed.gather import make_parts
 from emberflow._feed.progress import Progress
+from emberflow._feed.shards import merge_shards
 from emberflow._feed.stream import MostSteps, Stream, StreamWindows, cut_batches, first_facts
 from emberflow.errors import DataError
 
@@ -61,7 +62,7 @@ def steps_of(stream: Stream, sizes: list[int]) -> list[list[int]]:
 def test_all_ranks_take_as_many_steps_as_the_longest(sizes: list[list[int]]) -> None:
     starts = [sum(sum(part) for part in sizes[:rank]) for rank in range(len(sizes))]
     sources = [first_facts(batches_of(part, start)) for part, start in zip(sizes, starts, strict=True)]
-    facts = tuple(fact for fact, _ in sources)
+    facts = merge_shards(fact for fact, _ in sources)
     most = together(len(sizes))
     streams = [
         Stream(name="train", rank=rank, batches=batches, facts=facts, most_steps=most[rank])
@@ -76,9 +77,9 @@ def test_all_ranks_take_as_many_steps_as_the_longest(sizes: list[list[int]]) -> 
 
 def test_a_stream_is_read_once() -> None:
     facts, batches = first_facts(batches_of([3]))
-    columns = list(plan_columns([facts]).values())
+    columns = list(plan_columns(merge_shards([facts])).values())
     windows = StreamWindows(
-        Stream(name="train", rank=0, batches=batches, facts=(facts,)),
+        Stream(name="train", rank=0, batches=batches, facts=merge_shards([facts])),
         make_parts(columns),
         columns,
         [2],
@@ -92,7 +93,7 @@ def test_a_stream_is_read_once() -> None:
 def test_rows_that_do_not_fit_the_first_are_refused() -> None:
     first = pa.RecordBatch.from_pydict({"x": [[1, 2]]})
     facts, batches = first_facts([first, pa.RecordBatch.from_pydict({"x": [[1]]})])
-    stream = Stream(name="train", rank=0, batches=batches, facts=(facts,))
+    stream = Stream(name="train", rank=0, batches=batches, facts=merge_shards([facts]))
     with pytest.raises(DataError, match="as the first rows did"):
         steps_of(stream, [1])
 

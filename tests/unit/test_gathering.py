@@ -8,7 +8,12 @@ from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from emberflow._feed.facts import ShardFacts, observe
 from emberflow._spark.gathering import BarrierGathering
+from emberflow._spark.meeting import MEET, brought_by, meeting_of
 
 WITHIN = 10.0
 
@@ -37,7 +42,7 @@ def ranks_of(count: int) -> "Iterator[tuple[list[BarrierGathering], list[queue.Q
     barrier = Barrier(count)
     watches = [SimpleNamespace(queue=queue.Queue()) for _ in range(count)]
     threads = set(threading.enumerate())
-    gatherings = [BarrierGathering(watch, barrier.context(rank)) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
+    gatherings = [BarrierGathering(watch, barrier.context(rank), rank) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
     yield gatherings, [watch.queue for watch in watches]
     for gathering in gatherings:
         gathering.close()
@@ -49,11 +54,28 @@ def ranks_of(count: int) -> "Iterator[tuple[list[BarrierGathering], list[queue.Q
 def test_all_get_all_values_in_rank_order() -> None:
     with ranks_of(3) as (gatherings, answers):
         for rank, gathering in enumerate(gatherings):
-            gathering.start("meet", {"rank": rank})
+            gathering.start("most-1", {"rank": rank})
         for answer in answers:
             event = answer.get(timeout=WITHIN)
-            assert event == {"gathered": "meet", "values": [{"rank": 0}, {"rank": 1}, {"rank": 2}]}
+            assert event == {"gathered": "most-1", "values": [{"rank": 0}, {"rank": 1}, {"rank": 2}]}
             assert json.dumps(event)
+
+
+@pytest.mark.parametrize("has_empty", [False, True])
+def test_a_meeting_by_the_barrier_is_that_of_the_driver(has_empty: bool) -> None:
+    batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
+    facts = ShardFacts(rows=2, digest="d", schema=batch.schema, columns=observe(batch))
+    shards = [facts, facts, ShardFacts() if has_empty else facts]
+    brought = [brought_by({"tf": f"host-{rank}:1"}, {"train": part}) for rank, part in enumerate(shards)]
+    with ranks_of(3) as (gatherings, answers):
+        for gathering, mine in zip(gatherings, brought, strict=True):
+            gathering.start(MEET, mine)
+        for answer in answers:
+            assert answer.get(timeout=WITHIN) == {"gathered": MEET, "values": meeting_of(brought)}
+        for gathering in gatherings:
+            gathering.start("done", None)
+        for answer in answers:
+            assert answer.get(timeout=WITHIN)["gathered"] == "done"
 
 
 def test_those_who_are_done_are_not_waited_for() -> None:
@@ -87,6 +109,6 @@ def test_a_broken_barrier_is_told() -> None:
     def broken(text: str) -> list[str]:
         raise RuntimeError("the stage has failed")
 
-    with closing(BarrierGathering(watch, SimpleNamespace(allGather=broken))) as gathering:  # type: ignore[arg-type]
-        gathering.start("meet", 1)
+    with closing(BarrierGathering(watch, SimpleNamespace(allGather=broken), 0)) as gathering:  # type: ignore[arg-type]
+        gathering.start("most-1", 1)
         assert watch.queue.get(timeout=WITHIN) == {"driver_gone": True, "why": "the stage has failed"}

@@ -51,11 +51,11 @@ def test_a_node_joins_speaks_and_goes(hub: Hub) -> None:
 def test_a_gathering_gives_everybody_all_values_in_rank_order(hub: Hub) -> None:
     with join(hub, 1) as second, join(hub, 0) as first:
         channels = [Channel(first), Channel(second)]
-        channels[1].send({"gather": "meet", "value": "b"})
-        channels[0].send({"gather": "meet", "value": "a"})
+        channels[1].send({"gather": "most", "value": "b"})
+        channels[0].send({"gather": "most", "value": "a"})
         assert [channel.receive() for channel in channels] == [
-            {"gathered": "meet", "values": ["a", "b"]},
-            {"gathered": "meet", "values": ["a", "b"]},
+            {"gathered": "most", "values": ["a", "b"]},
+            {"gathered": "most", "values": ["a", "b"]},
         ]
 
 

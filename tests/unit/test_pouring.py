@@ -22,13 +22,23 @@ WITHIN = 20.0
 
 FAULTS: dict[str, tuple[Exception, type[EmberflowError], str, bool]] = {
     "disk": (OSError(errno.EIO, "Input/output error", "/data/a"), StorageError, "dmesg", False),
-    "permission": (PermissionError(errno.EACCES, "Permission denied", "/data/a"), StorageError, "chmod", False),
+    "permission": (
+        PermissionError(errno.EACCES, "Permission denied", "/data/a"),
+        StorageError,
+        "chmod",
+        False,
+    ),
     "missing": (FileNotFoundError(errno.ENOENT, "No such file", "/data/a"), StorageError, "share", False),
     "corrupt": (pa.ArrowInvalid("Parquet magic bytes not found in footer"), DataError, "Correct", False),
     "key": (KeyError("label"), DataError, "Correct", False),
     "network": (ConnectionResetError("reset by the store"), StorageError, "max_restarts=1", True),
     "timeout": (OSError(errno.ETIMEDOUT, "Connection timed out"), StorageError, "max_restarts=1", True),
-    "client": (type("EndpointConnectionError", (Exception,), {})("no route"), StorageError, "max_restarts", True),
+    "client": (
+        type("EndpointConnectionError", (Exception,), {})("no route"),
+        StorageError,
+        "max_restarts",
+        True,
+    ),
 }
 
 

@@ -12,6 +12,14 @@ def test_a_thousand_nodes_join_meet_and_leave() -> None:
     assert figures["seconds"] < 30
 
 
+def test_what_a_thousand_nodes_with_a_thousand_columns_send_stays_small() -> None:
+    """Addresses and counts of all, but one schema: else each would be told a thousand schemas, 150 MB."""
+    figures = gang_of(1000, columns=1000)
+    print(figures)
+    assert figures["sent_bytes"] < 40_000
+    assert figures["received_bytes"] < 300_000
+
+
 def test_one_failure_among_a_thousand_is_named() -> None:
     with pytest.raises(NodeFailedError) as caught:
         gang_of(1000, failing=617)

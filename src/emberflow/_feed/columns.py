@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow._feed.arrays import Leaf, find_leaves, is_bytes, is_text, is_vector, leaves_of, list_levels
-from emberflow._feed.facts import UNSEEN, ColumnFacts, Length, ShardFacts, add_facts, agreed_schema
+from emberflow._feed.facts import UNSEEN, ColumnFacts, Length
+from emberflow._feed.shards import Shards
 from emberflow.errors import ConfigError, DataError
 
 BYTES = "bytes"  # the dtype of tf.string here
@@ -76,24 +77,23 @@ class Wishes:
 
 
 def plan_columns(
-    shards: Sequence[ShardFacts], wishes: Wishes | None = None, names: Iterable[str] | None = None
+    shards: Shards, wishes: Wishes | None = None, names: Iterable[str] | None = None
 ) -> dict[str, Column]:
     """Return how each wanted column becomes a tensor, the same on every rank.
 
     Args:
-        shards: The facts of all ranks.
+        shards: What is known of the rows of all ranks.
         wishes: What the user declared.
         names: Columns or struct columns, by dotted name; None takes all.
     """
     wishes = wishes or Wishes()
-    leaves = list(leaves_of(agreed_schema(shards)))
+    leaves = list(leaves_of(shards.schema))
     wanted = leaves if names is None else [leaf for name in names for leaf in find_leaves(leaves, name)]
     _check_known(leaves, wishes)
-    facts = add_facts(shard.columns for shard in shards)
     plans: dict[str, Column] = {}
     for leaf in wanted:
         _check_nulls(leaf, shards, wishes)
-        plans[leaf.name] = _plan(leaf, facts.get(leaf.name, ColumnFacts()), wishes)
+        plans[leaf.name] = _plan(leaf, shards.columns.get(leaf.name, ColumnFacts()), wishes)
     return plans
 
 
@@ -129,21 +129,22 @@ def _check_known(leaves: Sequence[Leaf], wishes: Wishes) -> None:
                 )
 
 
-def _check_nulls(leaf: Leaf, shards: Sequence[ShardFacts], wishes: Wishes) -> None:
-    if leaf.name in wishes.null_value:
+def _check_nulls(leaf: Leaf, shards: Shards, wishes: Wishes) -> None:
+    nulls = shards.nulls.get(leaf.name)
+    if nulls is None or leaf.name in wishes.null_value:
         return
     found = []
-    for rank, shard in enumerate(shards):
-        facts = shard.columns.get(leaf.name, ColumnFacts())
-        if facts.nulls:
-            found.append(f"rank {rank}: {facts.nulls} of {shard.rows} rows")
-        if facts.inner_nulls:
-            found.append(f"rank {rank}: {facts.inner_nulls} inside the rows' arrays")
-    if found:
-        raise DataError(
-            f"Column {leaf.name!r} must have no nulls. Received: nulls at {'; '.join(found)}.",
-            fix=f'Drop or fill them in Spark, or pass null_value={{"{leaf.name}": 0}}.',
-        )
+    for rank, rows, inner in nulls.first:
+        if rows:
+            found.append(f"rank {rank}: {rows} of {shards.each[rank].rows} rows")
+        if inner:
+            found.append(f"rank {rank}: {inner} inside the rows' arrays")
+    if nulls.ranks > len(nulls.first):
+        found.append(f"{nulls.ranks - len(nulls.first)} more ranks")
+    raise DataError(
+        f"Column {leaf.name!r} must have no nulls. Received: nulls at {'; '.join(found)}.",
+        fix=f'Drop or fill them in Spark, or pass null_value={{"{leaf.name}": 0}}.',
+    )
 
 
 def _plan(leaf: Leaf, facts: ColumnFacts, wishes: Wishes) -> Column:

@@ -7,11 +7,11 @@ from typing import Any
 from emberflow._feed.arrays import find_leaves, leaves_of
 from emberflow._feed.columns import Column, Shape, Wishes, plan_columns
 from emberflow._feed.epochs import EpochPlan, Epochs
-from emberflow._feed.facts import ShardFacts, agreed_schema
 from emberflow._feed.gather import Gatherer, make_parts, window_rows
 from emberflow._feed.pipeline import Arrange, Taken, make_batches
 from emberflow._feed.position import Position
 from emberflow._feed.progress import Progress
+from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool
 from emberflow._plan.steps import batch_shares
 from emberflow.errors import ConfigError, DataError
@@ -27,13 +27,13 @@ class Shard:
         name: The data's name, such as ``train``.
         rank: This rank's number among the ranks that hold rows.
         spool: Its rows.
-        facts: What each of these ranks said of its shard, in rank order.
+        facts: What is known of the shards of all these ranks.
     """
 
     name: str
     rank: int
     spool: Spool
-    facts: tuple[ShardFacts, ...]
+    facts: Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +148,13 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
         nothing = make_batches(lambda: iter(()), parts, arrange, taken, 0)
         return Feeding(dataset=nothing, epochs=None, taken=taken)
     sizes = batch_shares(
-        len(shard.facts), batch_size=options.batch_size, global_batch_size=options.global_batch_size
+        len(shard.facts.each), batch_size=options.batch_size, global_batch_size=options.global_batch_size
     )
     mine = slice(shard.rank, shard.rank + 1) if options.alone else slice(None)
     plan = EpochPlan(
         name=shard.name,
         rank=0 if options.alone else shard.rank,
-        shards=shard.facts[mine],
+        shards=shard.facts.each[mine],
         batch_sizes=sizes[mine],
         shuffle=options.shuffle,
         seed=options.seed,
@@ -172,10 +172,10 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
     )
 
 
-def choose(facts: Sequence[ShardFacts], options: DatasetOptions) -> tuple[list[Column], Arrange]:
+def choose(facts: Shards, options: DatasetOptions) -> tuple[list[Column], Arrange]:
     """Return the columns that a dataset reads, and how their tensors are laid out in a batch."""
     wishes = Wishes(shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value)
-    leaves = list(leaves_of(agreed_schema(facts)))
+    leaves = list(leaves_of(facts.schema))
     if options.features is None:
         plans = plan_columns(facts, wishes, options.columns)
         return list(plans.values()), dict

@@ -1,11 +1,13 @@
-"""What a shard knows of itself, small enough to be told to every rank before training starts.
+"""What a shard knows of itself before training starts.
 
 The tensors of all ranks must have one shape, whatever rows each of them holds; so the lengths of lists, the
-number of nulls and the schema are looked at while the rows are written, and agreed from all ranks.
+number of nulls and the schema are looked at while the rows are written, and agreed from all ranks (`shards`).
 """
 
 import base64
+import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow._feed.arrays import is_bytes, is_list, is_vector, leaves_of, offsets_of, plain, valid_rows
-from emberflow.errors import DataError
 
 Length = tuple[int, int]  # least and most; (1, 0) where nothing was seen yet
 UNSEEN: Length = (1, 0)
+
+Brief = Sequence[Any]
+"""Rows, bytes and digest of a shard; the digests of its schema and of its columns' facts, "" where no batch came."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +46,13 @@ class ColumnFacts:
             nulls=self.nulls + other.nulls,
             inner_nulls=self.inner_nulls + other.inner_nulls,
             sparse=self.sparse + other.sparse,
-            lengths=tuple(map(_widen, self.lengths, other.lengths)) or self.lengths or other.lengths,
+            lengths=tuple(map(widen, self.lengths, other.lengths)) or self.lengths or other.lengths,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardFacts:
-    """What every rank is told of one shard.
+    """What one shard is.
 
     Attributes:
         rows: How many it has.
@@ -64,31 +68,78 @@ class ShardFacts:
     schema: Any = None
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
 
+    def brief(self) -> Brief:
+        """Return the shard in a few words; what their digests stand for is in `blobs`."""
+        schema = "" if self.schema is None else _schema_digest(self.schema)
+        columns = _digest(_columns_text(self.columns)) if self.columns else ""
+        return [self.rows, self.bytes, self.digest, schema, columns]
+
+    def blobs(self) -> dict[str, str]:
+        """Return the schema and the facts of columns, compressed, by the digests of the brief."""
+        found = {}
+        if self.schema is not None:
+            found[_schema_digest(self.schema)] = packed(self.schema.serialize())
+        if self.columns:
+            text = _columns_text(self.columns)
+            found[_digest(text)] = packed(text)
+        return found
+
     def to_json(self) -> str:
-        """Return the facts as one line of text."""
-        schema = "" if self.schema is None else base64.b64encode(self.schema.serialize()).decode()
-        columns = {
-            name: [facts.nulls, facts.inner_nulls, facts.sparse, facts.lengths]
-            for name, facts in self.columns.items()
-        }
-        return json.dumps([self.rows, self.bytes, self.digest, schema, columns], separators=(",", ":"))
+        """Return all of it as one line of text."""
+        return json.dumps([self.brief(), self.blobs()], separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "ShardFacts":
         """Return the facts that `to_json` wrote."""
-        rows, size, digest, schema, columns = json.loads(text)
+        (rows, size, digest, schema, columns), blobs = json.loads(text)
         return cls(
             rows=rows,
             bytes=size,
             digest=digest,
-            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) if schema else None,
-            columns={
-                name: ColumnFacts(
-                    nulls=nulls, inner_nulls=inner, sparse=sparse, lengths=tuple((a, b) for a, b in lengths)
-                )
-                for name, (nulls, inner, sparse, lengths) in columns.items()
-            },
+            schema=schema_of(blobs[schema]) if schema else None,
+            columns=lists_to_columns(json.loads(unpacked(blobs[columns]))) if columns else {},
         )
+
+
+def _columns_text(columns: Mapping[str, ColumnFacts]) -> bytes:
+    lists = {
+        name: [facts.nulls, facts.inner_nulls, facts.sparse, facts.lengths] for name, facts in columns.items()
+    }
+    return json.dumps(lists, separators=(",", ":")).encode()
+
+
+def lists_to_columns(lists: Mapping[str, Sequence[Any]]) -> dict[str, ColumnFacts]:
+    """Return facts of columns from their form in JSON."""
+    return {
+        name: ColumnFacts(
+            nulls=nulls, inner_nulls=inner, sparse=sparse, lengths=tuple((a, b) for a, b in lengths)
+        )
+        for name, (nulls, inner, sparse, lengths) in lists.items()
+    }
+
+
+def schema_of(blob: str) -> Any:
+    """Return the schema in a blob."""
+    return pa.ipc.read_schema(pa.py_buffer(unpacked(blob)))
+
+
+def packed(data: Any) -> str:
+    """Return bytes compressed, as text."""
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    """Return the bytes that `packed` took."""
+    return zlib.decompress(base64.b64decode(text))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _schema_digest(schema: Any) -> str:
+    """Return the same for schemas that are equal; their metadata does not count."""
+    return _digest(json.dumps([[each.name, str(each.type), each.nullable] for each in schema]).encode())
 
 
 def observe(batch: Any) -> dict[str, ColumnFacts]:
@@ -105,26 +156,12 @@ def add_facts(parts: Iterable[Mapping[str, ColumnFacts]]) -> dict[str, ColumnFac
     return total
 
 
-def agreed_schema(shards: Sequence[ShardFacts]) -> Any:
-    """Return the schema that all ranks hold; ranks without rows may not know it."""
-    schemas = [shard.schema for shard in shards if shard.schema is not None]
-    if not schemas:
-        raise DataError(
-            f"At least one row is needed. Received: 0 rows over {len(shards)} workers.",
-            fix="Check the DataFrame's filters and joins: df.count() should be above 0.",
-        )
-    for schema in schemas:
-        if not schema.equals(schemas[0]):
-            raise DataError(
-                f"All workers must hold the same columns. Received: {schemas[0]} and {schema}.",
-                fix="Give all files of one source the same columns and types.",
-            )
-    return schemas[0]
-
-
-def _widen(one: Length, other: Length) -> Length:
-    if UNSEEN in (one, other):
-        return other if one == UNSEEN else one
+def widen(one: Sequence[int], other: Sequence[int]) -> Length:
+    """Return the least and the most of two pairs of them."""
+    if one[0] > one[1]:  # unseen
+        return other[0], other[1]
+    if other[0] > other[1]:
+        return one[0], one[1]
     return min(one[0], other[0]), max(one[1], other[1])
 
 

@@ -127,7 +127,9 @@ class Parquet:
 
     def _file(self, path: str) -> Any:
         if path not in self._files:
-            raise FileNotFoundError(errno.ENOENT, "the driver has listed this file, but it is not on this host", path)
+            raise FileNotFoundError(
+                errno.ENOENT, "the driver has listed this file, but it is not on this host", path
+            )
         return self._files[path]
 
     @cached_property

@@ -54,7 +54,8 @@ def our_error(error: Exception, name: str) -> EmberflowError:
     if isinstance(error, MemoryError):
         return DataError(problem, fix="Raise spark.executor.memoryOverhead, or use more workers.")
     return DataError(
-        problem, fix="Correct or leave out the rows or files that this names; reading them alone shows it too."
+        problem,
+        fix="Correct or leave out the rows or files that this names; reading them alone shows it too.",
     )
 
 

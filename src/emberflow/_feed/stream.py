@@ -16,11 +16,12 @@ import pyarrow as pa
 from emberflow._feed.columns import Column, check_fit
 from emberflow._feed.convert import Wire
 from emberflow._feed.dataset import DatasetOptions, choose
-from emberflow._feed.facts import ShardFacts, agreed_schema, observe
+from emberflow._feed.facts import ShardFacts, observe
 from emberflow._feed.gather import Part, make_parts, wire_of_batch
 from emberflow._feed.pipeline import Taken, make_batches
 from emberflow._feed.position import Position
 from emberflow._feed.progress import Progress, timed
+from emberflow._feed.shards import Shards
 from emberflow._plan.steps import batch_shares
 from emberflow.errors import ConfigError, DataError
 
@@ -41,14 +42,14 @@ class Stream:
         name: The data's name.
         rank: This rank's number among the ranks that hold rows.
         batches: Its rows; read once.
-        facts: What each of these ranks said of its first batch, in rank order (`first_facts`).
+        facts: What is known of the first batches of all these ranks (`first_facts`).
         most_steps: How the ranks agree; None for a rank on its own.
     """
 
     name: str
     rank: int
     batches: Iterable[Any]
-    facts: tuple[ShardFacts, ...]
+    facts: Shards
     most_steps: MostSteps | None = None
 
 
@@ -91,7 +92,7 @@ def make_stream_dataset(
         )
     columns, arrange = choose(stream.facts, options)
     sizes = batch_shares(
-        len(stream.facts), batch_size=options.batch_size, global_batch_size=options.global_batch_size
+        len(stream.facts.each), batch_size=options.batch_size, global_batch_size=options.global_batch_size
     )
     parts = make_parts(columns)
     windows = StreamWindows(stream, parts, columns, sizes, progress or Progress())
@@ -134,7 +135,7 @@ class StreamWindows:
         self._steps = max(1, WINDOW_ROWS // max(sizes))  # of the largest size: the same on every rank
         self._progress = progress
         self._is_read = False
-        self._no_rows = pa.RecordBatch.from_pylist([], schema=agreed_schema(stream.facts))
+        self._no_rows = pa.RecordBatch.from_pylist([], schema=stream.facts.schema)
 
     def __call__(self) -> Iterator[tuple[object, ...]]:
         if self._is_read:

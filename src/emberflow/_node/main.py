@@ -69,7 +69,7 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
             {"tf": address_of(order.host, port)} | parallel.endpoint | averaging.endpoint | sharing.endpoint
         )
         answer = mailbox.ask({"ready": mine})
-        rows = _take_rows(order, answer["cluster"], mailbox, feed)
+        rows = _take_rows(order, answer, mailbox, feed)
         context = _context(order, answer["cluster"], (parallel, averaging, sharing), mailbox, rows)
         started = time.monotonic()
         value = _call(_role(order, fn, averaging, mailbox), context)
@@ -114,12 +114,11 @@ def _call(fn: Callable[[Context], Any], context: Context) -> Any:
     return value
 
 
-def _take_rows(order: NodeOrder, cluster: list[Any], mailbox: Mailbox, feed: socket.socket) -> "Feed | None":
+def _take_rows(order: NodeOrder, answer: Message, mailbox: Mailbox, feed: socket.socket) -> "Feed | None":
     if not order.data or not order.me.trains:
         return None
-    shards = [each["shards"] for each in cluster if "shards" in each]
     ask = asker(mailbox.ask) if order.streams else None
-    return receive_feed(feed, order.data, shards, order.me.rank, ask)
+    return receive_feed(feed, order.data, answer["shards"], order.me.rank, ask)
 
 
 def _context(

@@ -1,6 +1,7 @@
 """How the tasks of one stage learn from each other: at the driver, or by Spark's barrier.
 
-Both put ``{"gathered": tag, "values": [...]}`` into the watch's queue, so that a task waits in one place only.
+Both put ``{"gathered": tag, "values": [...]}`` into the watch's queue, so that a task waits in one place only; of
+the meeting the values are what `meeting_of` makes of them.
 """
 
 import json
@@ -9,7 +10,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emberflow._node.watch import Watch
-from emberflow._spark.hub import DONE
+from emberflow._spark.meeting import MEET, blobs_to_bring, meeting_of, without_blobs
+from emberflow._spark.rendezvous import DONE
+from emberflow._wire.frames import Message
 
 if TYPE_CHECKING:
     from pyspark import BarrierTaskContext
@@ -53,9 +56,10 @@ class BarrierGathering:
     are done, or never train, take part with that as their answer until all are.
     """
 
-    def __init__(self, watch: Watch, context: "BarrierTaskContext") -> None:
+    def __init__(self, watch: Watch, context: "BarrierTaskContext", rank: int) -> None:
         self._watch = watch
         self._context = context
+        self._rank = rank
         self._waiting: queue.Queue[tuple[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._work, name="emberflow-gather", daemon=True).start()
 
@@ -71,9 +75,18 @@ class BarrierGathering:
         try:
             while asked := self._waiting.get():
                 tag, value = asked
-                self._watch.queue.put({"gathered": tag, "values": self._gather(tag, value)})
+                values = self._meet(value) if tag == MEET else self._gather(tag, value)
+                self._watch.queue.put({"gathered": tag, "values": values})
         except Exception as error:  # noqa: BLE001 - a broken barrier; the task decides what it means
             self._watch.queue.put({"driver_gone": True, "why": str(error)})
+
+    def _meet(self, mine: Message) -> Message:
+        """Exchange briefs first; then schemas and facts of columns, each from one rank, unless all have them."""
+        brought = self._gather(MEET, without_blobs(mine))
+        shown = blobs_to_bring(self._rank, brought, mine)
+        found = [mine.get("blobs", {})] if shown is None else self._gather(f"{MEET}-blobs", shown)
+        blobs = {digest: blob for each in found for digest, blob in each.items()}
+        return meeting_of([{**each, "blobs": blobs} for each in brought])
 
     def _gather(self, tag: str, value: Any) -> list[Any]:
         while True:

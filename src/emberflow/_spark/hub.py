@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 from emberflow._spark.peer import Peer
+from emberflow._spark.rendezvous import Rendezvous
 from emberflow._wire import sockets
 from emberflow._wire.acceptor import Acceptor
 from emberflow._wire.frames import Message, pack, send
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
-DONE = "done"  # the last gathering of a rank: it takes part in no other any more
 SEND_TIMEOUT = 10.0  # seconds in which a node that something waits for must take some of it
 SPARE_FILES = 192  # open files that the driver needs beside one connection per node
 EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is left out
@@ -42,8 +42,7 @@ class Hub:
         self.events: queue.Queue[Message] = queue.Queue()
         self._ranks = ranks
         self._peers: dict[int, Peer] = {}
-        self._gathers: dict[str, dict[int, Any]] = {}
-        self._wanted: dict[str, int | None] = {}
+        self.rendezvous = Rendezvous(ranks)
         self._left_out: Counter[int] = Counter()
         self._is_dismissed = False
         self._is_closing = False
@@ -185,25 +184,9 @@ class Hub:
             if "log" not in message or self._has_room_for(rank, message):
                 self.events.put(message | {"rank": rank})
             return
-        tag = message["gather"]
-        self._gathers.setdefault(tag, {})[rank] = message["value"]
-        self._wanted[tag] = message.get("of")
-        self._answer(tag)
-        if tag == DONE:  # whoever is done is not waited for by others
-            for other in [other for other, of in self._wanted.items() if of is not None]:
-                self._answer(other)
-
-    def _answer(self, tag: str) -> None:
-        """Give everybody who asked what all have brought, once none is missing."""
-        values, of = self._gathers[tag], self._wanted[tag]
-        done = self._gathers.get(DONE) if of is not None else None
-        there = len(values.keys() | {rank for rank in done if rank < of}) if done and of else len(values)
-        if there < (of or self._ranks):
-            return
-        ordered = [values[each] for each in sorted(values)]
-        self._send(list(values), {"gathered": tag, "values": ordered})
-        del self._gathers[tag], self._wanted[tag]
-        self.events.put({"gathered": tag})
+        for ranks, answer in self.rendezvous.bring(rank, message):
+            self._send(ranks, answer)
+            self.events.put({"gathered": answer["gathered"]})
 
     def _has_room_for(self, rank: int, message: Message) -> bool:
         """Tell whether a node's output can be shown; if the driver is far behind it is counted, not kept."""

@@ -176,7 +176,9 @@ LOST = re.compile(r"ExecutorLostFailure[^\n]*")
 LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
 KILLED = re.compile(r"ExecutorLostFailure|Python worker exited unexpectedly")
 BARRIER = re.compile(r"barrier task|barrier ResultStage")
-FRAMES = re.compile(r"(An error occurred while calling \S+\s*: )|^\s+(at |\.\.\. \d+ more).*\n?", re.MULTILINE)
+FRAMES = re.compile(
+    r"(An error occurred while calling \S+\s*: )|^\s+(at |\.\.\. \d+ more).*\n?", re.MULTILINE
+)
 SAID_LIMIT = 4000
 CANCELLED = re.compile(
     r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED|cancelled because|was cancelled"

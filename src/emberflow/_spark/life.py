@@ -18,10 +18,11 @@ from emberflow._node.outcome import Outcome, describe_exit
 from emberflow._node.watch import Watch
 from emberflow._plan.plan import RunPlan
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
-from emberflow._spark.hub import DONE
-from emberflow._spark.pouring import Pouring, RowsEndedError, check_rows
+from emberflow._spark.meeting import MEET, brought_by
+from emberflow._spark.pouring import Pouring, RowsEndedError
+from emberflow._spark.rendezvous import DONE
 from emberflow._wire.frames import Message
-from emberflow.errors import EmberflowError
+from emberflow.errors import DataError, EmberflowError
 
 if TYPE_CHECKING:
     import socket
@@ -77,7 +78,11 @@ class Life:
             return outcome
 
     def _gathering(self, watch: Watch, context: "BarrierTaskContext") -> Gathering:
-        return DriverGathering(watch) if self._plan.meeting == "driver" else BarrierGathering(watch, context)
+        return (
+            DriverGathering(watch)
+            if self._plan.meeting == "driver"
+            else BarrierGathering(watch, context, self._me.rank)
+        )
 
     def outcome(self, ending: str, watch: Watch | None = None, **known: object) -> Outcome:
         """Return how this node ended."""
@@ -145,19 +150,14 @@ class Life:
 
     def _meet(self, watch: Watch, gathering: Gathering, child: Child) -> Outcome | None:
         """Exchange addresses and the sizes of shards with all ranks, and let your function begin."""
-        mine: dict[str, Any] = dict(self._endpoints)
-        if self._pouring is not None:
-            mine["shards"] = self._pouring.facts()
-        gathering.start("meet", mine)
+        gathering.start(MEET, brought_by(self._endpoints, self._pouring.facts() if self._pouring else {}))
         event = _next(watch)
-        if event.get("gathered") != "meet":
+        if event.get("gathered") != MEET:
             return self._ended_badly(watch, event)
-        if self._pouring is not None:
-            try:
-                check_rows([each["shards"] for each in event["values"] if "shards" in each])
-            except EmberflowError as error:
-                return self.refusal(error, watch)
-        watch.tell_node({"cluster": event["values"]})
+        told = event["values"]
+        if "problem" in told:
+            return self.refusal(DataError(told["problem"], fix=told["fix"]), watch)
+        watch.tell_node(told)
         if self._pouring is not None:
             try:
                 self._pouring.hand_over(child.feed, lambda error: watch.queue.put({"feed_error": error}))

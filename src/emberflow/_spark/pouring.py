@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from emberflow._feed.progress import Progress, timed
 from emberflow._feed.source_errors import our_errors
 from emberflow._feed.spool import SpoolFile, SpoolWriter
 from emberflow._feed.stream import first_facts
-from emberflow.errors import DataError, EmberflowError
+from emberflow.errors import EmberflowError
 
 Tell = Callable[[dict[str, Any]], None]
 SAY_EVERY = 1.0
@@ -50,16 +50,6 @@ class DataSpec:
     def names(self) -> tuple[str, ...]:
         """All names, frames first."""
         return (*self.frames, *self.files)
-
-
-def check_rows(shards: Sequence[Mapping[str, str]]) -> None:
-    """Refuse data without a single row on any rank: there is nothing to train on."""
-    for name in shards[0]:
-        if not any(ShardFacts.from_json(each[name]).rows for each in shards):
-            raise DataError(
-                f"The data must have at least one row. Received: data[{name!r}] without any.",
-                fix="Look at the DataFrame's filters, or at the path of the files.",
-            )
 
 
 class Pouring:
@@ -110,9 +100,9 @@ class Pouring:
         self._facts = {name: spool.facts for name, spool in self._spools.items()}
         self._say(tell, is_last=True)
 
-    def facts(self) -> dict[str, str]:
-        """Return what all ranks must know of this one's shards."""
-        return {name: facts.to_json() for name, facts in self._facts.items()}
+    def facts(self) -> Mapping[str, ShardFacts]:
+        """Return what is known of this rank's shards, by name."""
+        return self._facts
 
     def hand_over(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
         """Give the node its rows: open files now, or a stream from a thread while it trains.
