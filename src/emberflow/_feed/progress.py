@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
 Item = TypeVar("Item")
@@ -19,6 +19,7 @@ class Progress:
         source_seconds: Time spent waiting for rows to come (from Spark, or from files).
         sink_seconds: Time spent waiting until rows were taken (by the trainer).
         seconds: Time since the first row was asked for.
+        side: Which of both it waits for at this moment, if it does.
     """
 
     rows: int = 0
@@ -26,6 +27,7 @@ class Progress:
     source_seconds: float = 0.0
     sink_seconds: float = 0.0
     seconds: float = 0.0
+    side: str = field(default="", init=False)
 
     @property
     def waiting_for(self) -> Literal["source", "sink", "neither"]:
@@ -37,15 +39,19 @@ class Progress:
     def as_dict(self) -> dict[str, float | int | str]:
         """Return the counters, the speed and the waiting side, for a report."""
         speed = self.rows / self.seconds if self.seconds else 0.0
-        return {**asdict(self), "rows_per_second": speed, "waiting_for": self.waiting_for}
+        counters = asdict(self)
+        del counters["side"]
+        return {**counters, "rows_per_second": speed, "waiting_for": self.waiting_for}
 
     @contextmanager
     def timing(self, side: Literal["source", "sink"]) -> Iterator[None]:
         """Count the time of the block as waiting for one side."""
         start = time.perf_counter()
+        self.side = side
         try:
             yield
         finally:
+            self.side = ""
             spent = time.perf_counter() - start
             self.seconds += spent
             if side == "source":

@@ -13,13 +13,14 @@ from emberflow.errors import (
     EmberflowError,
     NodeFailedError,
     NodeLostError,
+    PeerError,
     StorageError,
 )
 
 Ending = Literal["returned", "raised", "lost", "refused"]
 
 GONE = "its Spark task ended without a word: the executor or its Python worker was killed"
-REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, StorageError)}
+REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, PeerError, StorageError)}
 
 # What a node says of itself when another node is the cause.
 COLLATERAL = frozenset(
@@ -152,6 +153,14 @@ def describe_exit(status: int | None) -> tuple[str, str]:
     return (
         f"its process exited with status {status} before your function returned",
         "Let the function return or raise; os._exit ends the node without a word.",
+    )
+
+
+def describe_stop(limit: float) -> tuple[str, str]:
+    """Return what it means that a node gave no sign of life for so many seconds, and what to do about it."""
+    return (
+        f"its process has not answered for {limit:g} s (exchange_timeout), as if it was stopped, and had to be ended",
+        "See who stopped it (SIGSTOP, a debugger) and whether its host swaps, or raise exchange_timeout.",
     )
 
 

@@ -43,6 +43,7 @@ class Watch:
     ) -> None:
         self.queue: queue.Queue[Message] = queue.Queue()
         self.is_over = threading.Event()  # the node has ended, or the driver wants us gone
+        self.describe: Callable[[], str] = str  # what the driver is told when it asks what we do
         self.metrics: MetricLog[Message] = MetricLog(total_limit=KEPT_METRICS)
         self._child = child
         self._driver = driver
@@ -141,6 +142,11 @@ class Watch:
 
     def _on_message(self, message: Message) -> None:
         if "pong" in message:
+            return
+        if (
+            "probe" in message
+        ):  # answered here, since the task's own thread may be in the middle of Spark's rows
+            self.tell_driver({"state": self.describe()})
             return
         if "metric" not in message:
             if "quit" in message or "ended" in message:

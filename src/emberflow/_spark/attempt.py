@@ -1,5 +1,6 @@
 """One try of the whole gang: from the first node to the end of the last, seen from the driver."""
 
+import dataclasses
 import logging
 import queue
 import time
@@ -12,8 +13,9 @@ from emberflow._plan.plan import RunPlan
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job, is_called_off, lost_task_in, outcome_in, translate
+from emberflow._spark.missing import Stalls, start_timeout_error
 from emberflow._wire.frames import Message
-from emberflow.errors import DataError, EmberflowError, StartTimeoutError
+from emberflow.errors import DataError, EmberflowError
 from emberflow.result import Metric
 
 log = logging.getLogger("emberflow")
@@ -51,6 +53,7 @@ class Attempt:
         self._cancelled_by_us = False
         self._warned = False
         self._fed: dict[int, Message] = {}
+        self._stalls = Stalls(plan, hub, self._hosts)
         self._handlers: dict[str, Callable[[int, Message], None]] = {
             "log": self._on_log,
             "metric": self._on_metric,
@@ -63,6 +66,7 @@ class Attempt:
             "rows": self._on_rows,
             "job_error": self._on_job_error,
             "tasks_running": self._on_tasks_running,
+            "state": self._stalls.hear,
         }
 
     def supervise(self) -> list[Any]:
@@ -108,13 +112,13 @@ class Attempt:
         """Handle events until `is_over`, or for `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while not is_over():
-            self._check_start()
-            waits = [limit for limit in (end, self._deadline, self._silence_ends()) if limit is not None]
-            left = min(waits) - time.monotonic() if waits else None
+            self._check_waits()
+            waits = (end, self._deadline, self._silence_ends(), self._stalls.due())
+            left = min(limit for limit in waits if limit is not None) - time.monotonic()
             if end is not None and time.monotonic() >= end:
                 return
             try:
-                event = self._hub.events.get(timeout=None if left is None else max(left, 0.01))
+                event = self._hub.events.get(timeout=max(left, 0.01))
             except queue.Empty:
                 continue
             self._handle(event)
@@ -217,7 +221,8 @@ class Attempt:
     def _silence_ends(self) -> float | None:
         return None if self._silent_since is None else self._silent_since + SILENCE
 
-    def _check_start(self) -> None:
+    def _check_waits(self) -> None:
+        """Raise or record what has waited for too long."""
         now = time.monotonic()
         if self._silent_since is not None and now >= self._silent_since + SILENCE:
             self._silent_since = None
@@ -225,21 +230,10 @@ class Attempt:
             self._warn_undialled()
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
-            raise self._start_timeout()
-
-    def _start_timeout(self) -> StartTimeoutError:
-        absent = [node.name for node in self._plan.nodes if node.rank not in self._hosts]
-        unready = [node.name for node in self._plan.nodes if node.rank in set(self._hosts) - self._ready]
-        said = []
-        if absent:
-            said.append(f"Spark has not started {', '.join(absent)}: its slots may be busy with other jobs")
-        if unready:
-            said.append(f"{', '.join(unready)} started but did not get ready")
-        return StartTimeoutError(
-            f"All nodes must be up within {self._plan.start_timeout:g} s. Received: {'; '.join(said)}.",
-            fix="Wait until other jobs are done, see what your function's modules do on import, or raise "
-            "start_timeout.",
-        )
+            raise start_timeout_error(self._plan, self._hosts, self._ready)
+        for rank, problem, fix in [] if self._quitting or self._failures else self._stalls.missed():
+            lost = gone_outcome(self._plan.nodes[rank], self._hosts[rank], problem)
+            self._record(dataclasses.replace(lost, fix=fix))
 
     def _wind_down(self) -> None:
         """End whatever still runs, and wait until it is gone."""

@@ -1,7 +1,6 @@
 """One node's life, seen from its task: started, brought together with the others, followed to its end."""
 
 import dataclasses
-import queue
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,13 +13,16 @@ from emberflow._feed.source_errors import is_transient
 from emberflow._node.child import Child, running_child
 from emberflow._node.gpus import GpuMonitor
 from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
-from emberflow._node.outcome import Outcome, describe_exit
+from emberflow._node.outcome import Outcome, describe_exit, describe_stop
 from emberflow._node.watch import Watch
 from emberflow._plan.plan import RunPlan
+from emberflow._spark.events import is_end, next_event
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 from emberflow._spark.meeting import MEET, brought_by
+from emberflow._spark.missing import STARTING, TAKING_ROWS, WAITING_FOR_ROWS, WORKING
 from emberflow._spark.pouring import Pouring, RowsEndedError
 from emberflow._spark.rendezvous import DONE
+from emberflow._spark.windows import Windows
 from emberflow._wire.frames import Message
 from emberflow.errors import DataError, EmberflowError
 
@@ -34,17 +36,14 @@ EVALUATOR_TIMEOUT = 60.0  # for a last evaluation after training is done
 JOINED_TIMEOUT = 2.0  # for a parameter server that may sit in TensorFlow's own join, which never ends
 
 
-class QuitError(Exception):
-    """The driver has told this task to end, or is gone."""
-
-
 class Life:
     """A node from its start to the end of its last descendant."""
 
     def __init__(self, order: NodeOrder, pouring: Pouring | None = None) -> None:
         self._order = order
         self._pouring = pouring
-        self._windows = 0
+        self._windows = Windows(order.plan)
+        self._doing = STARTING
         self._plan = order.plan
         self._me = order.me
         self._folder = Path(order.folder)
@@ -67,6 +66,7 @@ class Life:
             self._monitored(),
             closing(self._gathering(watch, context)) as gathering,
         ):
+            watch.describe = self._describe
             watch.tell_node(self._give_order())
             outcome = (
                 self._start(watch)
@@ -118,7 +118,7 @@ class Life:
 
     def _start(self, watch: Watch) -> Outcome | None:
         """Wait until the process is up and has loaded your function."""
-        event = _next(watch, self._plan.start_timeout)
+        event = next_event(watch, self._plan.start_timeout)
         if event is None:
             return self.outcome(
                 "lost",
@@ -130,7 +130,14 @@ class Life:
             return self._ended_badly(watch, event)
         watch.tell_driver({"ready": True})
         self._endpoints = event["ready"]
+        self._doing = TAKING_ROWS
         return None
+
+    def _describe(self) -> str:
+        """Return what is going on here, for the driver that asks why others wait for this node."""
+        if self._doing == WORKING and self._pouring is not None and self._pouring.waits_for_source:
+            return WAITING_FOR_ROWS
+        return self._doing
 
     def _take_rows(self, watch: Watch) -> Outcome | None:
         """Bring this rank's rows to local disk, or to the mouth of the stream."""
@@ -140,7 +147,7 @@ class Life:
             self._pouring.prepare(watch.tell_driver, watch.is_over.is_set)
         except EmberflowError as error:
             return self._without_rows(error, watch)
-        return self._ended_badly(watch, _next(watch)) if watch.is_over.is_set() else None
+        return self._ended_badly(watch, next_event(watch)) if watch.is_over.is_set() else None
 
     def _without_rows(self, error: EmberflowError, watch: Watch) -> Outcome:
         """Return the outcome of a node whose rows do not come: a loss where Spark failed, else what was raised."""
@@ -151,7 +158,7 @@ class Life:
     def _meet(self, watch: Watch, gathering: Gathering, child: Child) -> Outcome | None:
         """Exchange addresses and the sizes of shards with all ranks, and let your function begin."""
         gathering.start(MEET, brought_by(self._endpoints, self._pouring.facts() if self._pouring else {}))
-        event = _next(watch)
+        event = next_event(watch)
         if event.get("gathered") != MEET:
             return self._ended_badly(watch, event)
         told = event["values"]
@@ -162,15 +169,16 @@ class Life:
             try:
                 self._pouring.hand_over(child.feed, lambda error: watch.queue.put({"feed_error": error}))
             except OSError:  # the node has just ended: the keeper says how
-                return self._ended_badly(watch, _next(watch, LEAVE_TIMEOUT) or {})
+                return self._ended_badly(watch, next_event(watch, LEAVE_TIMEOUT) or {})
         return None
 
     def _work(self, watch: Watch, gathering: Gathering) -> Outcome:
         """Wait until all who train are done; then this node may go, whether it returned or serves."""
+        self._doing = WORKING
         if not self._me.trains:
             gathering.start(DONE, None)
         while True:
-            event = _next(watch)
+            event = self._windows.next_event(watch)
             if event.get("gathered") == DONE:
                 watch.tell_node({"leave": True})
                 return self._leave(watch)
@@ -196,7 +204,7 @@ class Life:
         watch.tell_driver({"outcome": outcome.to_json()})
         if not self._ending and not self._is_serving:  # else it has said so already
             gathering.start(DONE, None)
-        while _next(watch).get("gathered") != DONE:
+        while next_event(watch).get("gathered") != DONE:
             pass
         return outcome
 
@@ -207,15 +215,9 @@ class Life:
         elif "lost" in event:
             watch.tell_node(event)
         elif "feed_error" in event and self._ending:
-            return True  # of rows that your function did not want: it has returned
-        elif "most" in event:
-            self._windows += 1
-            trainers = sum(node.trains for node in self._plan.nodes)
-            gathering.start(f"most-{self._windows}", event["most"], of=trainers)
-        elif str(event.get("gathered", "")).startswith("most-"):
-            watch.tell_node({"most": max(event["values"])})
+            pass  # of rows that your function did not want: it has returned
         else:
-            return False
+            return self._windows.is_answered(event, watch, gathering)
         return True
 
     def _returned(self, event: Message) -> None:
@@ -225,7 +227,7 @@ class Life:
     def _leave(self, watch: Watch) -> Outcome:
         """Let the process end by itself, so that its exit handlers run; the keeper ends it if it does not."""
         timeout = self._patience()
-        while (event := _next(watch, timeout)) and not _is_end(event):
+        while (event := next_event(watch, timeout)) and not is_end(event):
             if "tensorboard" in event:
                 watch.tell_driver(event)
             elif event.get("ended") == "returned":
@@ -252,7 +254,9 @@ class Life:
             watch.drain_log(0.2)  # what it printed last is on its way
             return self.outcome("raised", watch, **_known(event))
         watch.drain_log(1.0)
-        problem, fix = _stopped(event) if "stopped" in event else describe_exit(event.get("exit"))
+        problem, fix = (
+            describe_stop(event["stopped"]) if "stopped" in event else describe_exit(event.get("exit"))
+        )
         return self.outcome("lost", watch, problem=problem, fix=fix)
 
     def _give_order(self) -> Message:
@@ -275,29 +279,6 @@ def _watching(child: Child, driver: "socket.socket | None", plan: RunPlan) -> It
         yield watch
     finally:
         watch.close()
-
-
-def _next(watch: Watch, timeout: float | None = None) -> Any:
-    """Return the next event, or None at the timeout; `QuitError` when the driver wants us gone."""
-    try:
-        event = watch.queue.get(timeout=timeout)
-    except queue.Empty:
-        return None
-    if "quit" in event or "driver_gone" in event:
-        raise QuitError
-    return event
-
-
-def _is_end(event: Message) -> bool:
-    return "exit" in event or "keeper_gone" in event
-
-
-def _stopped(event: Message) -> tuple[str, str]:
-    limit = f"{event['stopped']:g} s (exchange_timeout)"
-    return (
-        f"its process has not answered for {limit}, as if it was stopped, and had to be ended",
-        "See who stopped it (SIGSTOP, a debugger) and whether its host swaps, or raise exchange_timeout.",
-    )
 
 
 def _known(event: Message) -> dict[str, object]:

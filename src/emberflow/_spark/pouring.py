@@ -81,7 +81,8 @@ class Pouring:
         """Spool all rows; or, when they are not kept, look at the first of them."""
         if not self._spec.cache:
             (name,) = self._spec.names
-            self._facts[name], self._stream = first_facts(self._source(name))
+            with self.progress.timing("source"):
+                self._facts[name], self._stream = first_facts(self._source(name))
             return
         with ExitStack() as writers:
             open_ = {
@@ -118,6 +119,11 @@ class Pouring:
                 target=self._pour, args=(sock, on_error), name="emberflow-pour", daemon=True
             )
             self._thread.start()
+
+    @property
+    def waits_for_source(self) -> bool:
+        """Whether a stream stands still because its source gives nothing."""
+        return self.progress.side == "source"
 
     def close(self) -> None:
         """Close our own descriptors, the node has its own; let the thread of a stream end.

@@ -21,8 +21,9 @@ from emberflow._node.order import NodeOrder
 from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
+from emberflow._spark.events import QuitError
 from emberflow._spark.hub import dial
-from emberflow._spark.life import Life, QuitError
+from emberflow._spark.life import Life
 from emberflow._spark.pouring import DataSpec, Pouring
 from emberflow._wire.frames import send
 from emberflow.errors import EmberflowError
