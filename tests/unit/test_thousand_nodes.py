@@ -13,7 +13,7 @@ def test_a_thousand_nodes_join_meet_and_leave() -> None:
 
 
 def test_what_a_thousand_nodes_with_a_thousand_columns_send_stays_small() -> None:
-    """Addresses and counts of all, but one schema: else each would be told a thousand schemas, 150 MB."""
+    """Addresses and counts of all, but one schema: else each would be told a thousand schemas, 136 MB."""
     figures = gang_of(1000, columns=1000)
     print(figures)
     assert figures["sent_bytes"] < 40_000

@@ -9,4 +9,8 @@ Who owns what:
     console    what a person sees while it runs
     task       what runs inside each Spark task
     gathering  how tasks learn from each other: at the driver, or by Spark's barrier
+    rendezvous the driver's side of that: what each rank has brought, and who is missing
+    meeting    what ranks bring before your function begins, and what all are told
+    missing    who is named when others wait for too long
+    windows    the exchanges of a stream, seen from a task
 """
