@@ -88,11 +88,15 @@ class Unreadable:
             yield pa.RecordBatch.from_pydict({"x": range(1000)})
 
 
-@STREAMED
+@pytest.mark.parametrize(
+    ("cache", "host"),
+    [(True, None), (False, None), (False, "127.0.0.9")],
+    ids=["kept", "streamed", "streamed and undialled"],
+)
 def test_a_file_that_may_not_be_read(
-    spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool
+    spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool, host: str | None
 ) -> None:
-    error = error_of(spark_cluster, Unreadable(), caplog, cache=cache)
+    error = error_of(spark_cluster, Unreadable(), caplog, cache=cache, driver_host=host)
     assert isinstance(error, StorageError)
     assert "Worker 1 on" in str(error)
     assert "PermissionError: [Errno 13] Permission denied: '/data/b'" in str(error)

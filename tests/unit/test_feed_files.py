@@ -1,4 +1,5 @@
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,42 @@ def test_wrong_names_and_paths_are_said(folder: Path) -> None:
     (folder / "broken.parquet").write_bytes(b"not parquet")
     with pytest.raises(StorageError):
         Parquet(str(folder)).fragments()
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4:200] = b"\xff" * 196
+    path.write_bytes(data)
+
+
+def rewrite(path: Path) -> None:
+    path.unlink()
+    write(path.parent, path.name, 0, 8, 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "remedy"),
+    [
+        (
+            Path.unlink,
+            "FileNotFoundError: .* the driver has listed this file",
+            "storage that all executors share",
+        ),
+        (damage, "OSError", "write a damaged file again"),
+        (rewrite, "with 8 rows in row group 0, and 10 when the run began", "Write new files"),
+    ],
+    ids=["missing", "damaged", "rewritten"],
+)
+def test_a_file_that_is_not_what_the_driver_listed_is_named(
+    folder: Path, change: Callable[[Path], None], said: str, remedy: str
+) -> None:
+    listed = Parquet(str(folder)).fragments()
+    change(folder / "a.parquet")
+    there = Parquet(str(folder))  # on an executor, which looks for itself
+    with pytest.raises(StorageError, match=said) as caught:
+        list(rank_batches(there, 0, 1, listed))
+    assert f"path='{folder / 'a.parquet'}'" in str(caught.value)
+    assert remedy in caught.value.fix
 
 
 def test_fragments_of_unknown_rows_stay_whole_and_are_balanced_by_bytes() -> None:
