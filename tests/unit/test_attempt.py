@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emberflow._spark import attempt as attempt_module
+from emberflow._spark import hub as hub_module
 from emberflow._spark.attempt import Attempt
 from emberflow._spark.console import Console
 from emberflow._spark.hub import Hub
@@ -159,6 +160,20 @@ def test_a_task_that_goes_without_a_word_is_a_lost_node() -> None:
         assert isinstance(error, NodeLostError)
         assert (error.rank, error.host) == (1, "host-1")
         assert "executor or its Python worker was killed" in str(error)
+
+
+def test_a_node_that_does_not_read_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 0.5)
+    with gang(2) as nodes:
+        _, stuck = nodes.start(2)
+        nodes.hub.send(1, {"gathered": "x" * (8 * 1024 * 1024)})
+        nodes.hear_the_end_of(stuck)
+        nodes.quit_all()
+        error = nodes.error()
+    assert isinstance(error, NodeLostError)
+    assert error.rank == 1
+    assert "has not read what the driver sent for 0.5 s" in str(error)
+    assert "SIGSTOP" in error.fix
 
 
 def test_nodes_that_spark_never_starts_are_named_at_the_deadline() -> None:

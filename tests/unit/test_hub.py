@@ -1,6 +1,7 @@
 """The driver's end of the wires: nodes are heard and brought together, strangers disturb nobody."""
 
 import contextlib
+import json
 import queue
 import socket
 import struct
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from emberflow._spark import hub as hub_module
+from emberflow._spark import peer as peer_module
 from emberflow._spark.hub import Hub, dial
 from emberflow._wire.frames import Channel, Message
 from emberflow.errors import ClusterError, PeerError
@@ -183,3 +185,88 @@ def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pyt
     monkeypatch.setattr(hub_module.resource, "getrlimit", lambda _: (1024, 1024))
     with pytest.raises(ClusterError, match="ulimit -n"):
         Hub("127.0.0.1", KEY, ranks=1000)
+
+
+BIG = {"gathered": "x" * (8 * 1024 * 1024)}  # more than the kernel holds for one connection
+
+
+def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 1.0)
+    with join(hub, 0) as stuck, join(hub, 1) as other:
+        assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
+        channel = Channel(other)
+        started = time.monotonic()
+        for number in range(3):
+            hub.send(0, BIG)
+            hub.broadcast({"number": number})
+            assert channel.receive() == {"number": number}
+        channel.send({"log": "I can be heard, too"})
+        assert next_event(hub)["log"] == "I can be heard, too"
+        assert time.monotonic() - started < 0.9  # before the other was given up
+        event = next_event(hub)
+        assert (event["rank"], event["gone"]) == (0, True)
+        assert event["why"] == "it has not read what the driver sent for 1 s"
+        assert 0.9 < time.monotonic() - started < 5
+        hub.send(0, {"number": 4})  # to nobody
+        hub.send(1, {"number": 4})
+        assert channel.receive() == {"number": 4}
+        assert_no_frame_is_cut(stuck)
+
+
+def assert_no_frame_is_cut(sock: socket.socket) -> None:
+    """Read to the end: whole messages, then at most the beginning of one."""
+    channel = Channel(sock)
+    with pytest.raises((EOFError, ConnectionResetError)):
+        while True:
+            assert channel.receive() in (BIG, *({"number": number} for number in range(3)))
+
+
+def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 1.0)
+    with join(hub, 0) as slow:
+        assert next_event(hub)["rank"] == 0
+        for number in range(100):
+            hub.send(0, {"number": number, "padding": "x" * 200_000})
+        started = time.monotonic()
+        buffer, frames = bytearray(), []
+        while len(frames) < 100:  # slower than the limit in all, but never silent for as long
+            buffer += slow.recv(100_000)
+            while len(buffer) >= 4 and len(buffer) >= 4 + int.from_bytes(buffer[:4], "big"):
+                size = 4 + int.from_bytes(buffer[:4], "big")
+                frames.append(json.loads(buffer[4:size])["number"])
+                del buffer[:size]
+            threading.Event().wait(0.01)
+        assert frames == list(range(100))
+        assert time.monotonic() - started > 1.0
+        no_event(hub)
+
+
+def test_a_node_that_is_too_far_behind_is_given_up_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_module, "MOST_UNSENT", 16 * 1024 * 1024)
+    with join(hub, 0):
+        assert next_event(hub)["rank"] == 0
+        for _ in range(5):
+            hub.send(0, BIG)
+        assert "MB behind with what the driver sends" in next_event(hub)["why"]
+
+
+def test_a_node_that_speaks_without_end_is_still_spoken_to(hub: Hub) -> None:
+    with join(hub, 0) as sock:
+        assert next_event(hub)["rank"] == 0
+        over = threading.Event()
+
+        def chatter() -> None:
+            channel = Channel(sock)
+            while not over.is_set():
+                channel.send({"log": "x" * 1000})
+
+        thread = threading.Thread(target=chatter)
+        thread.start()
+        try:
+            hub.send(0, BIG)
+            assert Channel(sock).receive() == BIG
+        finally:
+            over.set()
+            thread.join()

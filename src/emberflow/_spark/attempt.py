@@ -24,6 +24,10 @@ SETTLE = 0.3  # seconds in which other nodes may still name the true cause
 LOST_SETTLE = 1.2  # seconds in which Spark may say why a task is gone
 QUIT_GRACE = 3.0  # seconds that tasks get to end by themselves before Spark is told to end them
 END_TIMEOUT = 20.0
+STUCK = (
+    "Look at the executor's host: its Python worker is stopped (SIGSTOP), or the host swaps or is overloaded. "
+    "With max_restarts the run starts again from its last checkpoint."
+)
 SILENCE = 8.0  # seconds after which running tasks that did not dial are taken to be unable to
 
 
@@ -204,19 +208,20 @@ class Attempt:
         log.warning("%s The run goes on without it, and without its rows.", lost.error().problem)
         self._hub.broadcast({"lost": lost.rank})
 
-    def _on_gone(self, rank: int, _: Message) -> None:
+    def _on_gone(self, rank: int, event: Message) -> None:
         self._gone.add(rank)
         if not self._quitting:
-            self._record_lost(rank)
+            self._record_lost(rank, event.get("why", GONE), STUCK if "why" in event else "")
 
-    def _record_lost(self, rank: int, problem: str = GONE) -> None:
+    def _record_lost(self, rank: int, problem: str = GONE, fix: str = "") -> None:
         """Note that a node's task is gone, unless more is known of its end."""
         known = self._outcomes.get(rank)
         if known is not None and (known.problem != GONE or problem == GONE):
             return
         self._failures = [failure for failure in self._failures if failure is not known]
         host = self._hosts.get(rank, "a lost executor")
-        self._record(gone_outcome(self._plan.nodes[rank], host, problem))
+        lost = gone_outcome(self._plan.nodes[rank], host, problem)
+        self._record(dataclasses.replace(lost, fix=fix) if fix else lost)
 
     def _silence_ends(self) -> float | None:
         return None if self._silent_since is None else self._silent_since + SILENCE
