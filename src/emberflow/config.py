@@ -1,5 +1,6 @@
 """What the user may choose. Checked here once, trusted everywhere below."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -9,6 +10,7 @@ Count = int | Literal["auto"]
 GpuSource = Literal["spark", "nvml"]
 TransportChoice = Literal["auto", "ring", "collectives"]
 Strategy = Literal["data_parallel", "parameter_server", "periodic"]
+PortRange = tuple[int, int]  # first and last
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 
@@ -41,6 +43,8 @@ class RunConfig:
         allow_unencrypted: Go on although the session asks for encryption, which the rows and
             TensorFlow's own traffic do not have.
         driver_host: The address executors dial to reach this process; None takes what Spark uses.
+        port_range: Ports that driver and nodes may listen on, such as "30000-30100"; None takes what Spark's setting
+            spark.emberflow.portRange says, or any free ones.
     """
 
     workers: Count
@@ -64,6 +68,7 @@ class RunConfig:
     verbose: bool = True
     allow_unencrypted: bool = False
     driver_host: str | None = None
+    port_range: str | None = None
 
     def __post_init__(self) -> None:
         check_count("workers", self.workers, auto="to take every slot Spark offers")
@@ -90,6 +95,8 @@ class RunConfig:
         check_strategy(self)
         for name, usual in (("start_timeout", 120.0), ("join_timeout", 60.0), ("exchange_timeout", 600.0)):
             check_seconds(name, getattr(self, name), usual)
+        if self.port_range is not None:
+            parse_port_range("port_range", self.port_range)
 
 
 def check_strategy(config: RunConfig) -> None:
@@ -159,3 +166,18 @@ def check_seconds(name: str, value: object, usual: float) -> None:
             f"`{name}` must be a number of seconds above 0. Received: {name}={value!r}.",
             fix=f"Pass {name}={usual}, or leave it out.",
         )
+
+
+def parse_port_range(name: str, value: object) -> PortRange:
+    """Return the first and the last port of a text such as "30000-30100".
+
+    >>> parse_port_range("port_range", "30000-30100")
+    (30000, 30100)
+    """
+    found = re.fullmatch(r"\s*(\d{1,5})\s*-\s*(\d{1,5})\s*", value) if isinstance(value, str) else None
+    if found and 1 <= int(found[1]) <= int(found[2]) <= 65535:
+        return int(found[1]), int(found[2])
+    raise ConfigError(
+        f"`{name}` must be two ports from 1 to 65535 as text, the lower one first. Received: {name}={value!r}.",
+        fix=f'Pass {name}="30000-30100", or leave it out.',
+    )

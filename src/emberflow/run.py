@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberflow.config import Count, GpuSource, RunConfig, Strategy, TransportChoice
+from emberflow.config import Count, GpuSource, RunConfig, Strategy, TransportChoice, parse_port_range
 from emberflow.result import Report, Result
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(
     verbose: bool = True,
     allow_unencrypted: bool = False,
     driver_host: str | None = None,
+    port_range: str | None = None,
 ) -> Result:
     """Run a TensorFlow program on Spark's executors: one process per worker, all started together.
 
@@ -84,6 +85,8 @@ def run(
         verbose: Show the nodes' output and progress here while they run.
         allow_unencrypted: Go on although the session asks for encryption, which TensorFlow's traffic lacks.
         driver_host: The address executors dial to reach this process, if Spark's own does not do.
+        port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; any
+            free ones if neither this nor Spark's setting spark.emberflow.portRange is there.
 
     Returns:
         The chief's value, one report per node, and what nodes reported on the way.
@@ -128,6 +131,7 @@ def run(
         verbose=verbose,
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
+        port_range=port_range,
     )
     run_data = read_data(data)
     session = spark or run_data.session or _active_session()
@@ -181,6 +185,9 @@ def _plan(
         transport=_transport(config, nodes),
         strategy=config.strategy,
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
+        port_range=parse_port_range("port_range", config.port_range)
+        if config.port_range
+        else facts.port_range,
     )
 
 

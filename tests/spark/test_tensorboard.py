@@ -83,10 +83,12 @@ def test_tensorboard_answers_during_the_run_and_not_after(
     spark_cluster: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
     logs = tmp_path / "logs"
-    run = start_run(spark_cluster, training(tmp_path, logs), tensorboard=str(logs), verbose=True)
+    ports = {"port_range": "20000-29999"} if end == "well" else {}
+    run = start_run(spark_cluster, training(tmp_path, logs), tensorboard=str(logs), verbose=True, **ports)
     await_begun(tmp_path, 0)
     url = await_text(lambda: capsys.readouterr().err, r"TensorBoard: (http\S+)")
     assert urlsplit(url).hostname in ("127.0.0.1", "localhost")
+    assert not ports or 20000 <= (urlsplit(url).port or 0) <= 29999
     with urllib.request.urlopen(url, timeout=START) as page:
         assert page.status == 200
         assert b"TensorBoard" in page.read()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from emberflow.errors import PeerError
+from tests.unit.strangers import flood, limited_files
 
 KEY = b"k" * 32
 BATCH = 4
@@ -123,3 +124,12 @@ def test_a_stranger_gets_no_rows() -> None:
         with pytest.raises(PeerError):
             stranger._ask(0, "train", 0, [])
         assert len(drain(only, 0)) == 4
+
+
+def test_a_flood_of_silent_connections_locks_nobody_out_of_a_row_server() -> None:
+    with (
+        limited_files(1024),
+        nodes([0, 10]) as (first, second),
+        flood(int(second.address.rpartition(":")[2])),
+    ):
+        assert drain(first, 0) == [(1, number) for number in range(1000, 1010)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from emberflow.config import RunConfig
+from emberflow.config import RunConfig, parse_port_range
 from emberflow.errors import ConfigError
 
 
@@ -43,3 +43,17 @@ def test_asynchronous_strategies_say_what_they_lack(given: dict[str, Any], said:
     with pytest.raises(ConfigError) as caught:
         RunConfig(**({"workers": 2} | given))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "ports", ["30000", "30100-30000", "0-10", "1-65536", "a-b", "1-2-3", "", 30000, (1, 2), "-1-5"]
+)
+def test_a_port_range_that_is_none_is_refused(ports: object) -> None:
+    with pytest.raises(ConfigError, match="two ports from 1 to 65535") as caught:
+        RunConfig(workers=1, port_range=ports)  # type: ignore[arg-type]
+    assert f"port_range={ports!r}" in caught.value.problem
+
+
+def test_a_port_range_is_read_with_and_without_blanks() -> None:
+    assert parse_port_range("port_range", "30000-30100") == (30000, 30100)
+    assert parse_port_range("port_range", " 80 - 80 ") == (80, 80)

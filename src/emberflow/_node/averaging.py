@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.mailbox import Mailbox
 from emberflow._node.order import NodeOrder
-from emberflow._node.parallel import endpoint_of
-from emberflow._wire.sockets import listen
+from emberflow._node.parallel import endpoint_of, open_listener
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ class Averaging:
     def __init__(self, order: NodeOrder) -> None:
         self._order = order
         serves = order.plan.strategy == "periodic" and order.me.role == "ps"
-        self._door = listen(order.host) if serves else None
+        self._door = open_listener(order, "the server of periodic averaging") if serves else None
         self._addresses: list[str] = []
         self._clients: list[PeriodicClient] = []
 

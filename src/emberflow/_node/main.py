@@ -31,6 +31,7 @@ from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._wire.frames import Message
 from emberflow._wire.sockets import address_of
+from emberflow.errors import ClusterError
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
@@ -61,13 +62,13 @@ def main() -> None:
 def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
     """Load your function, meet the others, call it; return the last message."""
     started = time.monotonic()
+    context: Context | None = None
     try:
         fn = pickle.loads(order.fn)
-        held, port = held_port()
+        held = held_port(order.plan.port_range)
         parallel, averaging, sharing = Parallel(order), Averaging(order), Sharing(order)
-        mine = (
-            {"tf": address_of(order.host, port)} | parallel.endpoint | averaging.endpoint | sharing.endpoint
-        )
+        tensorflow = {"tf": address_of(order.host, held.port)}
+        mine = tensorflow | parallel.endpoint | averaging.endpoint | sharing.endpoint
         answer = mailbox.ask({"ready": mine})
         rows = _take_rows(order, answer, mailbox, feed)
         context = _context(order, answer["cluster"], (parallel, averaging, sharing), mailbox, rows)
@@ -84,6 +85,8 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
             return _returned(order, None, time.monotonic() - started)
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the driver must hear of it
+        if context is None and isinstance(error, ClusterError):  # your function has not begun
+            return _raised(error, error.problem, started) | {"ended": "refused", "fix": error.fix}
         return _raised(error, _own_frames(error), started)
 
 
@@ -139,7 +142,10 @@ def _context(
     work_dir = Path(order.folder) / "work"
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
-        start_tensorboard(folder, host, dict(os.environ), lambda url: mailbox.send({"tensorboard": url}))
+        port = held_port(plan.port_range, "TensorBoard") if plan.port_range else None
+        start_tensorboard(
+            folder, host, port, dict(os.environ), lambda url: mailbox.send({"tensorboard": url})
+        )
     return Context(
         rank=me.rank,
         role=me.role,

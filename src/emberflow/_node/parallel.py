@@ -23,7 +23,11 @@ class Parallel:
         self._order = order
         self._ranks = sum(node.trains for node in order.plan.nodes)
         self._takes_part = order.me.trains and self._ranks > 1 and not order.plan.is_asynchronous
-        self._door = listen(order.host) if self._takes_part and order.plan.transport == "ring" else None
+        self._door = (
+            open_listener(order, "the ring between ranks")
+            if self._takes_part and order.plan.transport == "ring"
+            else None
+        )
         self._transport: Any = None
         self._addresses: list[str] = []
 
@@ -71,6 +75,11 @@ class Parallel:
                     receive_timeout=self._order.plan.exchange_timeout,
                 )
         return self._transport  # type: ignore[no-any-return]
+
+
+def open_listener(order: NodeOrder, what: str) -> socket.socket:
+    """Listen on this node's host, at a port that others may dial."""
+    return listen(order.host, ports=order.plan.port_range, what=what)
 
 
 def endpoint_of(name: str, host: str, door: socket.socket | None) -> dict[str, str]:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.order import NodeOrder
-from emberflow._node.parallel import endpoint_of
-from emberflow._wire.sockets import listen
+from emberflow._node.parallel import endpoint_of, open_listener
 
 if TYPE_CHECKING:
     from emberflow.strategies.sources import Source
@@ -19,7 +18,7 @@ class Sharing:
     def __init__(self, order: NodeOrder) -> None:
         self._order = order
         takes_part = order.plan.strategy == "parameter_server" and order.me.trains
-        self._door = listen(order.host) if takes_part else None
+        self._door = open_listener(order, "rows for other nodes") if takes_part else None
         self._addresses: list[str] = []
 
     @property

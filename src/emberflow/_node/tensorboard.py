@@ -6,32 +6,43 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
+from emberflow._node.ports import HeldPort
+
 URL = re.compile(r"TensorBoard \S+ at (\S+)")
 
 
 def start_tensorboard(
-    folder: str, host: str, environment: Mapping[str, str], tell: Callable[[str], None]
+    folder: str,
+    host: str,
+    port: HeldPort | None,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
 ) -> None:
-    """Start it on a free port and call `tell` with its address, from a thread, once it serves.
+    """Start it on the port, or on any that is free, and call `tell` with its address, from a thread, once it serves.
 
     What it prints later goes to the node's log.
     """
     # It is no node of the cluster, and must not take a GPU from one.
     own = {name: value for name, value in environment.items() if name != "TF_CONFIG"}
+    command = (sys.executable, "-m", "tensorboard.main")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", host, "--port", "0"],
+        [*command, "--logdir", folder, "--host", host, "--port", str(port.port if port else 0)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
         env=own | {"CUDA_VISIBLE_DEVICES": ""},
     )
-    threading.Thread(target=_follow, args=(process, tell), name="emberflow-tensorboard", daemon=True).start()
+    threading.Thread(
+        target=_follow, args=(process, tell, port), name="emberflow-tensorboard", daemon=True
+    ).start()
 
 
-def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None]) -> None:
+def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None], port: HeldPort | None) -> None:
     for line in process.stdout or ():
         if found := URL.search(line):
             tell(found[1])
         sys.stderr.write(f"tensorboard: {line}")
     sys.stderr.write(f"tensorboard: it ended with status {process.wait()}\n")
+    if port is not None:
+        port.close()

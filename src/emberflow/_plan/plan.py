@@ -6,7 +6,7 @@ from typing import Literal
 
 from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
-from emberflow.config import Strategy
+from emberflow.config import PortRange, Strategy
 
 Meeting = Literal["driver", "barrier"]
 
@@ -53,6 +53,7 @@ class RunPlan:
         strategy: What the nodes do together; asynchronous ones go on without a lost worker.
         tensorboard: Folder and interface for TensorBoard beside the chief.
         checkpoints: Where checkpoints go, if anywhere.
+        port_range: First and last port that driver and nodes may listen on; None for any.
     """
 
     run_id: str
@@ -72,6 +73,7 @@ class RunPlan:
     strategy: Strategy = "data_parallel"
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
+    port_range: PortRange | None = None
 
     @property
     def is_asynchronous(self) -> bool:

@@ -4,6 +4,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emberflow._wire.sockets import unbracketed
+from emberflow.config import PortRange, parse_port_range
 from emberflow.errors import ClusterError, EncryptionError
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("emberflow")
 
 PARAMETER_SERVERS = "spark.executorEnv.NUM_TF_PS"
+PORT_RANGE = "spark.emberflow.portRange"
 ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
 
 
@@ -30,6 +33,7 @@ class ClusterFacts:
         gpus_per_executor: Spark's spark.executor.resource.gpu.amount.
         gpus_per_task: Spark's spark.task.resource.gpu.amount, which may be a fraction.
         parameter_servers: NUM_TF_PS of the executors' environment as it stands there, for ps="auto".
+        port_range: The setting spark.emberflow.portRange.
     """
 
     is_connect: bool
@@ -42,6 +46,7 @@ class ClusterFacts:
     gpus_per_executor: int = 0
     gpus_per_task: float = 0.0
     parameter_servers: str = "0"
+    port_range: PortRange | None = None
 
 
 def is_connect(spark: "SparkSession") -> bool:
@@ -53,7 +58,7 @@ def read_facts(spark: "SparkSession") -> ClusterFacts:
     """Ask the session what it is; wait for nothing."""
     if is_connect(spark):
         host = _own_address_towards(spark)
-        return ClusterFacts(is_connect=True, driver_host=host, bind_host=host)
+        return ClusterFacts(is_connect=True, driver_host=host, bind_host=host, port_range=_port_range(spark))
     context = spark.sparkContext
     conf = context.getConf()
     host = conf.get("spark.driver.host") or "127.0.0.1"
@@ -71,7 +76,13 @@ def read_facts(spark: "SparkSession") -> ClusterFacts:
         gpus_per_executor=0 if is_local else int(conf.get("spark.executor.resource.gpu.amount") or 0),
         gpus_per_task=0.0 if is_local else float(conf.get("spark.task.resource.gpu.amount") or 0),
         parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
+        port_range=_port_range(spark),
     )
+
+
+def _port_range(spark: "SparkSession") -> PortRange | None:
+    text = spark.conf.get(PORT_RANGE, "")
+    return parse_port_range(PORT_RANGE, text) if text else None
 
 
 def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
@@ -101,10 +112,11 @@ def _own_address_towards(spark: "SparkSession") -> str:
     """Return the address of the interface from which this client reaches its Connect server."""
     import socket
 
-    host = getattr(getattr(spark.client, "_builder", None), "host", "127.0.0.1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((host, 9))  # a UDP connect sends nothing; it only picks the route
+    host = unbracketed(getattr(getattr(spark.client, "_builder", None), "host", "127.0.0.1"))
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # a UDP connect sends nothing; it only picks the route
             return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+    except OSError:
+        return "127.0.0.1"

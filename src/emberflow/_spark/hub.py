@@ -16,6 +16,7 @@ from emberflow._spark.rendezvous import Rendezvous
 from emberflow._wire import sockets
 from emberflow._wire.acceptor import Acceptor
 from emberflow._wire.frames import Message, pack, send
+from emberflow.config import PortRange
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
@@ -32,12 +33,13 @@ class Hub:
     brought its value. Nothing that is sent waits for a node: each has a buffer of its own.
 
     Args:
-        bind_host: The address to listen on; any free port.
+        bind_host: The address to listen on.
         key: The attempt's secret. A task of an earlier attempt holds another one and is turned away.
         ranks: How many nodes the attempt has.
+        ports: First and last port that it may listen on; None for any.
     """
 
-    def __init__(self, bind_host: str, key: bytes, ranks: int) -> None:
+    def __init__(self, bind_host: str, key: bytes, ranks: int, ports: PortRange | None = None) -> None:
         _check_open_files(ranks)
         self.events: queue.Queue[Message] = queue.Queue()
         self._ranks = ranks
@@ -49,7 +51,7 @@ class Hub:
         self._new: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._slow: queue.SimpleQueue[Peer] = queue.SimpleQueue()
         self._writing: set[Peer] = set()
-        listener = sockets.listen(bind_host)
+        listener = sockets.listen(bind_host, ports=ports, what="the driver's connections to nodes")
         self.port = int(listener.getsockname()[1])
         # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
         self._wake_r, self._wake_w = socket.socketpair()

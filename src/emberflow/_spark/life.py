@@ -247,12 +247,13 @@ class Life:
         return EVALUATOR_TIMEOUT if self._me.role == "evaluator" else JOINED_TIMEOUT
 
     def _ended_badly(self, watch: Watch, event: Message) -> Outcome:
-        """Your function raised, the process ended before it returned, or no more rows come for it."""
+        """Your function raised, the node could not begin or ended too early, or no more rows come for it."""
         if "feed_error" in event:
             return self._without_rows(event["feed_error"], watch)
         if "ended" in event:
             watch.drain_log(0.2)  # what it printed last is on its way
-            return self.outcome("raised", watch, **_known(event))
+            ending = "refused" if event["ended"] == "refused" else "raised"
+            return self.outcome(ending, watch, **_known(event))
         watch.drain_log(1.0)
         problem, fix = (
             describe_stop(event["stopped"]) if "stopped" in event else describe_exit(event.get("exit"))

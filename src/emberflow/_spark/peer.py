@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from emberflow._wire.frames import Frames, Message
 
@@ -59,15 +60,15 @@ class Peer:
         with self._lock:
             return self._waits_since if self._unsent else None
 
-    def read(self) -> list[Message] | None:
-        """Return the messages that are complete by now; None at the end. Errors of the protocol are raised."""
+    def read(self) -> Iterable[Message] | None:
+        """Return the messages that are complete by now; None at the end. Reading them may raise what is wrong."""
         try:
             data = self.sock.recv(READ)
         except BlockingIOError:
-            return []
+            return ()
         except OSError:
             return None
-        return list(self._frames.feed(data)) if data else None
+        return self._frames.feed(data) if data else None
 
     def close(self) -> None:
         """Hang up. Messages that are sent later go nowhere."""

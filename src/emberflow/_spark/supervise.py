@@ -104,7 +104,7 @@ def _try(
 ) -> tuple[list[Any], Attempt]:
     """Start the gang once, with a key of its own."""
     key = secrets.token_bytes(32)
-    hub = Hub(facts.bind_host, key, len(plan.nodes))
+    hub = Hub(facts.bind_host, key, len(plan.nodes), plan.port_range)
     try:
         host = config.driver_host or facts.driver_host or "127.0.0.1"
         has_dialled_in_vain = plan.meeting == "barrier" and not facts.is_connect

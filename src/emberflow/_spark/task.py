@@ -26,6 +26,7 @@ from emberflow._spark.hub import dial
 from emberflow._spark.life import Life
 from emberflow._spark.pouring import DataSpec, Pouring
 from emberflow._wire.frames import send
+from emberflow._wire.sockets import address_of
 from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:
@@ -161,9 +162,9 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
             index=me.index,
             host=host,
             ending="refused",
-            problem=f"it {UNREACHABLE} at {address[0]}:{address[1]} ({error})",
-            fix="Let executors reach the driver's host on any port, or pass driver_host=... with an address "
-            "that they can reach.",
+            problem=f"it {UNREACHABLE} at {address_of(*address)} ({error})",
+            fix="Let executors reach the driver's host on any port or on those of port_range=..., or pass "
+            "driver_host=... with an address that they can reach.",
         )
         raise _carrier(refused) from error
 

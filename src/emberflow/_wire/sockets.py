@@ -6,8 +6,11 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from emberflow._wire.handshake import LIMIT, TurnedAwayError, prove_as_client
+from emberflow._wire.ports import is_held, none_free, ports_to_try
+from emberflow.config import PortRange
 from emberflow.errors import ClusterError
 
 log = logging.getLogger("emberflow")
@@ -18,30 +21,54 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _PASSING = (errno.ECONNRESET, errno.ECONNABORTED, errno.EADDRNOTAVAIL, errno.ETIMEDOUT)
 
 
-def listen(host: str, *, backlog: int = BACKLOG) -> socket.socket:
+def listen(
+    host: str, *, ports: PortRange | None = None, what: str = "a socket", backlog: int = BACKLOG
+) -> socket.socket:
     """Listen on the host's own interface, at a free port.
 
     Where the host's address is not one of this machine's (behind address translation), on all interfaces of the
     same family.
 
+    Args:
+        host: Name or address; an IPv6 address with or without brackets.
+        ports: First and last port that it may be; None for any.
+        what: What the socket is for, for errors.
+        backlog: Connections that the kernel keeps until they are accepted.
+
     Raises:
-        ClusterError: The host is unknown, or its address cannot be listened on.
+        ClusterError: The host is unknown, or no port is free.
     """
     addresses = _resolve(host)
     for family, address in addresses:
         try:
-            return socket.create_server(address, family=family, backlog=backlog)
+            return _listen_at(family, address, ports, what, backlog)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise ClusterError(
-                    f"A port of this host must be free to listen on. Received: host={host!r}, {error}",
+                    f"{host} must have a free port for {what}. Received: host={host!r}, {error}",
                     fix="Look at what listens on this host: ss -ltn.",
                 ) from error
     family, _ = addresses[0]
     log.warning("%s is not an address of this machine: listening on all its interfaces instead.", host)
-    return socket.create_server(
-        ("::" if family == socket.AF_INET6 else "", 0), family=family, backlog=backlog
-    )
+    everywhere = ("::" if family == socket.AF_INET6 else "", 0)
+    return _listen_at(family, everywhere, ports, what, backlog)
+
+
+def _listen_at(
+    family: int, address: tuple[Any, ...], ports: PortRange | None, what: str, backlog: int
+) -> socket.socket:
+    host, _, *rest = address
+    for port in ports_to_try(ports):
+        try:
+            sock = socket.create_server((host, port, *rest), family=family, backlog=backlog)
+        except OSError as error:
+            if ports is None or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            continue
+        if ports is None or not is_held(port):
+            return sock
+        sock.close()
+    raise none_free(ports or (0, 0), what, host or "this host")
 
 
 def dial(
@@ -145,7 +172,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return unbracketed(host), int(port)
 
 
-def _resolve(host: str) -> list[tuple[int, tuple[object, ...]]]:
+def _resolve(host: str) -> list[tuple[int, tuple[Any, ...]]]:
     """Return the host's addresses, IPv4 first, each with port 0."""
     try:
         found = socket.getaddrinfo(unbracketed(host), 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
