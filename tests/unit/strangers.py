@@ -7,39 +7,45 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-# Keeps opening silent connections, a thousand at a time, until its input ends or 60 s are over.
+# Holds so many silent connections, and opens another for each that the server drops; until its input ends or 60 s
+# are over.
 FLOOD = """
-import collections, resource, select, socket, sys, time
-host, port, at_once = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+import resource, selectors, socket, sys, time
+port, at_once = int(sys.argv[1]), int(sys.argv[2])
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4 * at_once), hard), hard))
-held, made, end, poll = collections.deque(), 0, time.monotonic() + 60, select.poll()
-poll.register(0)
-family = socket.AF_INET6 if ":" in host else socket.AF_INET
-while time.monotonic() < end and not poll.poll(0):
-    sock = socket.socket(family)
-    sock.setblocking(False)
-    try:
-        sock.connect((host, port))
-    except BlockingIOError:
-        pass
-    except OSError:
-        sock.close()
-        continue
-    held.append(sock)
-    if len(held) > at_once:
-        held.popleft().close()
-    made += 1
-    if made == at_once:
-        print("flooding", flush=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 2 * at_once), hard), hard))
+selector, held, made, end, is_over = selectors.DefaultSelector(), set(), 0, time.monotonic() + 60, False
+selector.register(0, selectors.EVENT_READ)
+while time.monotonic() < end and not is_over:
+    for _ in range(min(100, at_once - len(held))):
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex(("127.0.0.1", port))
+        selector.register(sock, selectors.EVENT_READ)
+        held.add(sock)
+        made += 1
+        if made == at_once:
+            print("flooding", flush=True)
+    for key, _ in selector.select(0.01):
+        if key.fileobj == 0:
+            is_over = True
+            continue
+        try:
+            is_open = key.fileobj.recv(64)  # the greeting
+        except OSError:
+            is_open = False
+        if not is_open:
+            selector.unregister(key.fileobj)
+            key.fileobj.close()
+            held.discard(key.fileobj)
 print(made, flush=True)
 """
 
 
 @contextlib.contextmanager
 def flood(port: int, at_once: int = 1500) -> Iterator[None]:
-    """Have another process open silent connections without pause; on entry it has `at_once` of them."""
-    argv = [sys.executable, "-c", FLOOD, "127.0.0.1", str(port), str(at_once)]
+    """Have another process hold `at_once` silent connections, and open one for each that it loses."""
+    argv = [sys.executable, "-c", FLOOD, str(port), str(at_once)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
