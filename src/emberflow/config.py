@@ -24,6 +24,8 @@ class RunConfig:
         evaluator: Whether one more node evaluates beside the training.
         gpus: GPUs of each worker, its own; ps and evaluator get none.
         gpu_source: "spark" for GPUs that Spark schedules; "nvml" picks free ones where Spark manages none.
+        gpu_resource: Spark's name for them, as in spark.executor.resource.NAME.amount; None takes the session's
+            setting spark.emberflow.gpuResource, and "gpu" where there is none.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
             TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
         strategy: What the nodes do together: "data_parallel", all needed by all; "parameter_server" or "periodic",
@@ -52,6 +54,7 @@ class RunConfig:
     evaluator: bool = False
     gpus: int = 0
     gpu_source: GpuSource = "spark"
+    gpu_resource: str | None = None
     transport: TransportChoice = "auto"
     strategy: Strategy = "data_parallel"
     tensorboard: str | None = None
@@ -82,6 +85,8 @@ class RunConfig:
             check_count("spool_limit", self.spool_limit)
         for name in ("tensorboard", "checkpoint_dir", "spool_dir"):
             check_path(name, getattr(self, name))
+        if self.gpu_resource is not None:
+            check_resource("gpu_resource", self.gpu_resource)
         if self.gpu_source not in ("spark", "nvml"):
             raise ConfigError(
                 f'`gpu_source` must be "spark" or "nvml". Received: gpu_source={self.gpu_source!r}.',
@@ -156,6 +161,15 @@ def check_path(name: str, value: object) -> None:
         raise ConfigError(
             f"`{name}` must be a path or URL as text. Received: {name}={value!r}.",
             fix=f'Pass {name}="/shared/folder" or a URL; a pathlib.Path as str(path).',
+        )
+
+
+def check_resource(name: str, value: object) -> None:
+    """Refuse what cannot be the name of one of Spark's resources."""
+    if not isinstance(value, str) or not value or any(letter in "=, \t\n" for letter in value):
+        raise ConfigError(
+            f"`{name}` must be the name of a resource of Spark's. Received: {name}={value!r}.",
+            fix=f'Pass {name}="gpu" where the session has spark.executor.resource.gpu.amount, or leave it out.',
         )
 
 

@@ -32,6 +32,7 @@ def run(
     evaluator: bool = False,
     gpus: int = 0,
     gpu_source: GpuSource = "spark",
+    gpu_resource: str | None = None,
     transport: TransportChoice = "auto",
     strategy: Strategy = "data_parallel",
     tensorboard: str | None = None,
@@ -64,6 +65,7 @@ def run(
         evaluator: Start one more node that evaluates while the others train.
         gpus: GPUs of each worker, its own, given by Spark's scheduler.
         gpu_source: "nvml" lets nodes pick free GPUs where Spark manages none.
+        gpu_resource: Spark's name for its GPUs, if neither "gpu" nor what spark.emberflow.gpuResource says.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
             TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
         strategy: What the nodes do together. "data_parallel": every node is needed. "parameter_server" and
@@ -115,6 +117,7 @@ def run(
         evaluator=evaluator,
         gpus=gpus,
         gpu_source=gpu_source,
+        gpu_resource=gpu_resource,
         transport=transport,
         strategy=strategy,
         tensorboard=tensorboard,
@@ -136,7 +139,7 @@ def run(
     run_data = read_data(data)
     session = spark or run_data.session or _active_session()
     payload = ship(fn, is_connect=is_connect(session))
-    facts = read_facts(session)
+    facts = read_facts(session, config.gpu_resource)
     check_facts(facts, config.allow_unencrypted)
     spec = data_spec(run_data, config)
     return _run(session, Program(fn=payload, data=run_data, spec=spec), config, facts)
@@ -182,6 +185,7 @@ def _plan(
         waits_for_rows=waits_for_rows,
         gpus=config.gpus,
         gpu_source=config.gpu_source,
+        gpu_resource=facts.gpu_resource,
         transport=_transport(config, nodes),
         strategy=config.strategy,
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from emberflow._node.context import Context
     from emberflow._node.outcome import Outcome
     from emberflow._plan.plan import RunPlan
+    from emberflow._spark.facts import ClusterFacts
 
 
 def run_parallel(
@@ -56,15 +57,16 @@ def run_parallel(
         >>> [result.value for result in results]  # doctest: +SKIP
         [0, 1, 4, 9]
     """
-    from emberflow._spark.facts import is_connect
+    from emberflow._spark.facts import is_connect, read_facts
     from emberflow._spark.shipping import ship
 
     _check(tasks=tasks, gpus=gpus)
     session = spark or _active_session()
     payload = ship(fn, is_connect=is_connect(session))
-    plan = _plan(gpus, start_timeout)
+    facts = read_facts(session)
+    plan = _plan(gpus, start_timeout, facts)
     started = time.monotonic()
-    rows = _collect(session, payload, plan, tasks=tasks, barrier=barrier)
+    rows = _collect(session, payload, plan, facts, tasks=tasks, barrier=barrier)
     return _results(rows, time.monotonic() - started)
 
 
@@ -89,7 +91,7 @@ def _active_session() -> "SparkSession":
     return session
 
 
-def _plan(gpus: int, start_timeout: float) -> "RunPlan":
+def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts") -> "RunPlan":
     from emberflow._plan.plan import RunPlan
     from emberflow._plan.roles import assign_roles
 
@@ -102,18 +104,20 @@ def _plan(gpus: int, start_timeout: float) -> "RunPlan":
         forward_logs=False,
         python=sys.version_info[:2],
         gpus=gpus,
+        gpu_resource=facts.gpu_resource,
     )
 
 
-def _collect(spark: "SparkSession", fn: bytes, plan: "RunPlan", *, tasks: int, barrier: bool) -> list[Any]:
+def _collect(
+    spark: "SparkSession", fn: bytes, plan: "RunPlan", facts: "ClusterFacts", *, tasks: int, barrier: bool
+) -> list[Any]:
     """Run one Spark job of that many tasks; end it if this call ends before it."""
     from emberflow._spark.alone import ALONE_SCHEMA, alone_task
-    from emberflow._spark.facts import is_connect, read_facts
+    from emberflow._spark.facts import is_connect
     from emberflow._spark.job import translate
     from emberflow._spark.profiles import check_gpus, profile_of
     from emberflow.config import RunConfig
 
-    facts = read_facts(spark)
     check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
     profile = profile_of(plan.stages[0], facts)
     task = functools.partial(alone_task, plan, fn)

@@ -4,12 +4,16 @@ import functools
 import os
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+from pyspark.errors import PySparkException
 
 import emberflow as ef
 from emberflow.errors import ClusterError, ConfigError, EmberflowError, NodeLostError
+from tests.sessions import Sessions, classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +90,74 @@ def test_auto_takes_every_gpu_and_leaves_slots_for_helpers(
         "ps": 1,
         "evaluator": 1,
     }
+
+
+def load_pid() -> Any:
+    return lambda ids: {
+        "pid": [os.getpid()] * len(ids),
+        "seen": [os.environ["CUDA_VISIBLE_DEVICES"]] * len(ids),
+    }
+
+
+def load_dying() -> Any:
+    return lambda _: os.kill(os.getpid(), 9)
+
+
+def scored(spark: "SparkSession", load: Any, outputs: str = "pid long, seen string") -> list[Any]:
+    frame = spark.range(0, 8, 1, 8)
+    return ef.predict(frame, load, inputs={"ids": "id"}, outputs=outputs, gpus=1).collect()
+
+
+def test_scoring_gives_its_gpus_back_to_the_next_run(
+    spark_gpus: "SparkSession", nothing_left: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = scored(spark_gpus, load_pid)
+    pids = {row["pid"] for row in rows}
+    assert len(pids) == len({row["seen"] for row in rows}), "one process per GPU, not one per task"
+    assert all(psutil.pid_exists(pid) for pid in pids), "they wait some seconds for the next task"
+    started = time.monotonic()
+    result = ring(what_i_see, workers=4, gpus=1, spark=spark_gpus)
+    assert sorted(report.devices[0] for report in result.reports) == list(ALL)
+    ended = [process for process in map(as_process, pids) if process is not None]
+    assert ended == [], "every node has waited until its GPU was free"
+    assert time.monotonic() - started < SECONDS
+
+    with pytest.raises(PySparkException, match="The model's process ended without a word"):
+        scored(spark_gpus, load_dying, "y double")
+    assert {row["seen"] for row in scored(spark_gpus, load_pid)} <= set(ALL)
+    ring(what_i_see, workers=2, gpus=1, spark=spark_gpus)
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "wasted resources" in line]
+    assert len(warnings) <= 1, warnings
+
+
+def as_process(pid: int) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        return process if process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+@pytest.mark.full  # a cluster of its own
+def test_gpus_under_another_name(sessions: Sessions, tmp_path: Path) -> None:
+    sessions.close()
+    script = tmp_path / "find-slices"
+    script.write_text('#!/bin/sh\necho \'{"name": "mig", "addresses": ["MIG-a", "MIG-b"]}\'\n')
+    script.chmod(0o755)
+    settings = {
+        "spark.worker.resource.mig.amount": "2",
+        "spark.worker.resource.mig.discoveryScript": str(script),
+        "spark.executor.resource.mig.amount": "2",
+        "spark.task.resource.mig.amount": "1",
+    }
+    with classic("local-cluster[1,2,1024]", settings) as session:
+        with pytest.raises(ClusterError, match=r"no spark\.executor\.resource\.gpu\.amount"):
+            ring(what_i_see, workers=1, gpus=1, spark=session)
+        result = ring(what_i_see, workers=2, gpus=1, gpu_resource="mig", spark=session)
+        assert sorted(report.devices for report in result.reports) == [("MIG-a",), ("MIG-b",)]
+        session.conf.set("spark.emberflow.gpuResource", "mig")
+        assert {row["seen"] for row in scored(session, load_pid)} == {"MIG-a", "MIG-b"}
+        assert ring(what_i_see, workers=1, gpus=2, spark=session).reports[0].devices == ("MIG-a", "MIG-b")
 
 
 @pytest.mark.parametrize(

@@ -107,23 +107,6 @@ def test_predictors_must_give_what_was_declared() -> None:
             local_scorer(spec_of(load, key), 0)(BATCH)
 
 
-def test_the_first_task_decides_which_gpus_a_process_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "_bound", None)
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    assert task._bind(("0",))
-    assert task._bind(("0",))
-    assert not task._bind(("1",))
-    assert not task._bind(())
-
-
-def test_a_tensorflow_of_somebody_else_is_not_trusted_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "_bound", None)
-    monkeypatch.setitem(sys.modules, "tensorflow", object())  # type: ignore[misc]
-    monkeypatch.setattr(task, "_sees_gpus", lambda: False)
-    assert not task._bind(("0",))
-    assert task._bind(())
-
-
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.delenv("EMBERFLOW_PROBE", raising=False)

@@ -62,7 +62,7 @@ def running_child(
     control, theirs = socket.socketpair()
     feed, their_feed = socket.socketpair()
     log_r, log_w = os.pipe()
-    jvm = _executor_pidfd()
+    jvm = executor_pidfd()
     held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
     node_fds = (theirs.fileno(), their_feed.fileno(), log_w)
     argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])]
@@ -109,7 +109,7 @@ def running_child(
         shutil.rmtree(temporary, ignore_errors=True)  # a keeper that was killed left it
 
 
-def _executor_pidfd() -> int:
+def executor_pidfd() -> int:
     """Return a descriptor that becomes readable when the executor's JVM ends, or -1.
 
     The Spark Python worker's parent is pyspark's daemon, whose parent is the JVM. The daemon's parent is read
@@ -123,6 +123,14 @@ def _executor_pidfd() -> int:
             return fd
         os.close(fd)
     return -1
+
+
+def executor_pid() -> int:
+    """Return the number of the executor's JVM, or of whatever stands where it should be."""
+    daemon = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        return _parent_of(daemon)
+    return daemon
 
 
 def _parent_of(pid: int) -> int:

@@ -53,7 +53,7 @@ def claimed_by_nvml(
     A claim per GPU keeps the nodes of one host apart, also between NVML's look at a GPU and the moment TensorFlow
     takes it.
     """
-    nvml = nvml or _nvml()
+    nvml = nvml or load_nvml()
     if nvml is None:
         raise ClusterError(
             'gpu_source="nvml" needs the NVIDIA driver and its Python package on every executor.',
@@ -98,7 +98,7 @@ class GpuMonitor:
     """Samples name, memory and utilisation of one's own GPUs until it is stopped."""
 
     def __init__(self, devices: Sequence[str], nvml: Any = None) -> None:
-        self._nvml: Any = nvml or (_nvml() if devices else None)
+        self._nvml: Any = nvml or (load_nvml() if devices else None)
         self._devices = devices
         self._peaks: dict[str, dict[str, Any]] = {}
         self._stop = threading.Event()
@@ -125,7 +125,7 @@ class GpuMonitor:
                 return
 
     def _sample(self, device: str) -> None:
-        handle = self._handle(device)
+        handle = handle_of(self._nvml, device)
         memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
         seen: Mapping[str, Any] = self._peaks.get(device, {})
         self._peaks[device] = {
@@ -141,13 +141,16 @@ class GpuMonitor:
             return int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
         return 0
 
-    def _handle(self, device: str) -> Any:
-        if device.isdigit():
-            return self._nvml.nvmlDeviceGetHandleByIndex(int(device))
-        return self._nvml.nvmlDeviceGetHandleByUUID(device)
+
+def handle_of(nvml: Any, device: str) -> Any:
+    """Return what NVML calls a GPU that CUDA_VISIBLE_DEVICES names by number or UUID."""
+    if device.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(device))
+    return nvml.nvmlDeviceGetHandleByUUID(device)
 
 
-def _nvml() -> Any:
+def load_nvml() -> Any:
+    """Return NVIDIA's library, ready for use, or None where there is none."""
     try:
         import pynvml
 

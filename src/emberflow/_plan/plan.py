@@ -49,6 +49,7 @@ class RunPlan:
         waits_for_rows: Whether Spark computes rows before the first node can start.
         gpus: GPUs of each worker.
         gpu_source: Who says which: Spark's scheduler, or NVML.
+        gpu_resource: Spark's name for them.
         transport: How ranks that train exchange gradients: a keyed socket ring, or TensorFlow's collectives.
         strategy: What the nodes do together; asynchronous ones go on without a lost worker.
         tensorboard: Folder and interface for TensorBoard beside the chief.
@@ -69,6 +70,7 @@ class RunPlan:
     waits_for_rows: bool = False
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"
+    gpu_resource: str = "gpu"
     transport: Literal["ring", "collectives"] = "ring"
     strategy: Strategy = "data_parallel"
     tensorboard: tuple[str, str] | None = None

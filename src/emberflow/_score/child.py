@@ -24,23 +24,13 @@ _SIZE = struct.Struct("!Q")
 @contextmanager
 def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]]:
     """Give a function that scores a batch in a process with this one's environment; end it after the block."""
-    if spec.source.kind != "function":
-        here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
-        spec = dataclasses.replace(spec, source=here)
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "emberflow._score.child", str(theirs.fileno())]
     child = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
     theirs.close()
     try:
         with ours, ours.makefile("rwb") as wire:
-            _send(wire, pickle.dumps((spec, threads)))
-            _answer(wire)  # loaded
-
-            def score(batch: Any) -> Any:
-                _send(wire, _to_bytes(batch))
-                return _from_bytes(_answer(wire))
-
-            yield score
+            yield scorer_over(wire, spec, threads)
     finally:
         try:
             child.wait(END_TIMEOUT)  # it ends at the end of our side of the wire
@@ -49,8 +39,21 @@ def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]
             child.wait()
 
 
-def _answer(wire: io.BufferedRWPair) -> bytes:
-    reply = _receive(wire)
+def scorer_over(wire: io.BufferedRWPair, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
+    """Have the process at the other end load the model; return what scores a batch there."""
+    if spec.source.kind != "function":
+        here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
+        spec = dataclasses.replace(spec, source=here)
+    _ask(wire, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
+    return lambda batch: _from_bytes(_ask(wire, _to_bytes(batch)))
+
+
+def _ask(wire: io.BufferedRWPair, data: bytes) -> bytes:
+    try:
+        _send(wire, data)
+        reply = _receive(wire)
+    except ConnectionError:
+        reply = None
     if reply is None:
         raise ModelError(
             "The model's process ended without a word.",
@@ -61,14 +64,20 @@ def _answer(wire: io.BufferedRWPair) -> bytes:
     return reply[1:]
 
 
-def serve(wire: io.BufferedRWPair) -> None:
-    """Load the model that the first message names, then answer batches until the wire ends."""
+def serve(wire: io.BufferedRWPair, before: Callable[[], None] = lambda: None) -> None:
+    """Load the model that the first message names, then answer batches until the wire ends.
+
+    Args:
+        wire: The connection to a task.
+        before: What must be done before a model is loaded; its errors are the task's.
+    """
     order = _receive(wire)
     score: Callable[[Any], Any] | None = None
     while order is not None:
         try:
             if score is None:
-                score, reply = local_scorer(*pickle.loads(order)), b"+"
+                before()
+                score, reply = local_scorer(*_spec_of(order)), b"+"
             else:
                 reply = b"+" + _to_bytes(score(_from_bytes(order)))
         except EmberflowError as error:
@@ -80,6 +89,14 @@ def serve(wire: io.BufferedRWPair) -> None:
             )
         _send(wire, reply)
         order = _receive(wire)
+
+
+def _spec_of(order: bytes) -> tuple[ScoreSpec, int]:
+    """Return what to load and its threads; modules are looked for wherever the task finds them."""
+    paths, spec = pickle.loads(order)
+    sys.path.extend(path for path in paths if path not in sys.path)
+    loaded: tuple[ScoreSpec, int] = pickle.loads(spec)
+    return loaded
 
 
 def _send(wire: io.BufferedRWPair, data: bytes) -> None:

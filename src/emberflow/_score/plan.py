@@ -5,17 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emberflow._plan.stages import Stage
 from emberflow._score.columns import output_columns, readable_schema, used_columns
 from emberflow._score.facts import ModelFacts
 from emberflow._score.inputs import InputPlan, Wishes, plan_inputs
 from emberflow._score.matching import Inputs
 from emberflow._score.scoring import ScoreSpec
 from emberflow._score.source import Source
+from emberflow._spark.facts import ClusterFacts, read_facts
+from emberflow._spark.profiles import check_gpus, profile_of
 from emberflow._spark.rows import quoted
+from emberflow.config import RunConfig
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ERRORS = ("raise", "null", "keep")
@@ -80,6 +84,7 @@ def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Re
     """Check the request against the DataFrame and the model, and plan the job."""
     from pyspark.sql.types import StructType
 
+    cluster = read_facts(df.sparkSession)
     kept = _kept(df, request.keep)
     wishes = Wishes(shapes=request.shapes, dtypes=request.dtypes)
     inputs = plan_inputs(readable_schema(df.schema, kept), facts, request.inputs, wishes)
@@ -100,12 +105,13 @@ def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Re
         error_column=request.error_column,
         rows=rows,
         gpus=request.gpus,
+        gpu_resource=cluster.gpu_resource,
     )
     return ScorePlan(
         columns={quoted(name): alias for name, alias in short.items()},
         spec=spec,
         schema=StructType([*(df.schema[name] for name in kept), *fields]),
-        profile=_profile(df.sparkSession, request.gpus),
+        profile=_profile(cluster, request.gpus),
     )
 
 
@@ -133,12 +139,6 @@ def _renamed(plan: InputPlan, short: Mapping[str, str]) -> InputPlan:
     return dataclasses.replace(plan, columns=tuple(columns))
 
 
-def _profile(spark: "SparkSession", gpus: int) -> Any:
-    from emberflow._plan.stages import Stage
-    from emberflow._spark.facts import read_facts
-    from emberflow._spark.profiles import check_gpus, profile_of
-    from emberflow.config import RunConfig
-
-    facts = read_facts(spark)
+def _profile(facts: ClusterFacts, gpus: int) -> Any:
     check_gpus(RunConfig(workers=1, gpus=gpus), facts)
     return profile_of(Stage(first_rank=0, ranks=1, gpus=gpus), facts)

@@ -176,14 +176,14 @@ def located(source: Source) -> str:
         return str(_once(file.with_suffix(""), lambda to: _unzip(file, to)) if source.is_archive else file)
     if storage.is_local(source.path):
         return source.path.removeprefix("file://").removeprefix("file:")
-    place = _cache_folder() / f"emberflow-model-{source.key}"
+    place = cache_folder() / f"emberflow-model-{source.key}"
     if is_keras_file(source.path):
         folder = _once(place, lambda to: _get_file(source.path, to))
         return str(folder / Path(source.path).name)
     return str(_once(place, lambda to: storage.get_folder(source.path, to)))
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Return a folder that this executor's processes share and Spark deletes with the executor."""
     local = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0]
     return Path(local) if Path(local).is_dir() else Path(tempfile.gettempdir())

@@ -32,6 +32,7 @@ class ScoreSpec:
         error_column: The name of the column of reasons, for "keep".
         rows: The number of rows that the model insists on, if any.
         gpus: GPUs of this task.
+        gpu_resource: Spark's name for them.
     """
 
     source: Source
@@ -44,6 +45,7 @@ class ScoreSpec:
     error_column: str = ""
     rows: int | None = None
     gpus: int = 0
+    gpu_resource: str = "gpu"
 
 
 def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:

@@ -9,14 +9,12 @@ from typing import Any
 
 from emberflow._node.gpus import gpu_environment, visible_devices
 from emberflow._score.child import child_scorer
+from emberflow._score.gpu_scorer import gpu_scorer
 from emberflow._score.scoring import ScoreSpec, local_scorer, rescored
 
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "2"
 }  # else TensorFlow opens each executor's log with a page about CPU features
-
-# The GPUs that TensorFlow sees in this process, from its first use on and for ever; None before that.
-_bound: tuple[str, ...] | None = None
 
 
 def score_task(spec: ScoreSpec, batches: Iterator[Any]) -> Iterator[Any]:
@@ -36,36 +34,30 @@ def _numbered(batch: Any) -> Any:
 
 
 def _scorer(spec: ScoreSpec, held: ExitStack) -> Callable[[Any], Any]:
-    """Return what scores a batch: this process, or one of its own where this one sees other GPUs.
+    """Return what scores a batch: the process that holds the task's GPUs, or without GPUs this one.
 
-    Spark uses its Python processes again for later tasks, which may hold other GPUs; TensorFlow cannot change its
-    mind about those it sees.
+    Spark uses its Python processes again, for functions of others too: one whose TensorFlow sees GPUs cannot be
+    made to forget them.
     """
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    devices = _devices(context, spec.gpus)
-    threads = 0 if devices or context is None else context.cpus()
+    devices = _devices(context, spec)
+    if devices:
+        return held.enter_context(gpu_scorer(spec, devices))
+    threads = 0 if context is None else context.cpus()
     quiet = {name: value for name, value in QUIET.items() if name not in os.environ}
-    held.enter_context(_environment(quiet | gpu_environment(devices)))
-    return local_scorer(spec, threads) if _bind(devices) else held.enter_context(child_scorer(spec, threads))
+    held.enter_context(_environment(quiet | gpu_environment(())))
+    if "tensorflow" in sys.modules and _sees_gpus():
+        return held.enter_context(child_scorer(spec, threads))
+    return local_scorer(spec, threads)
 
 
-def _devices(context: Any, gpus: int) -> tuple[str, ...]:
-    if not gpus:
+def _devices(context: Any, spec: ScoreSpec) -> tuple[str, ...]:
+    if not spec.gpus:
         return ()
-    addresses = context.resources()["gpu"].addresses
-    return visible_devices(addresses[:gpus], os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def _bind(devices: tuple[str, ...]) -> bool:
-    """Say whether this process sees just these GPUs; the first task decides which ones it sees."""
-    global _bound  # noqa: PLW0603 - it is a fact about the process
-    if _bound is None:
-        if "tensorflow" in sys.modules and (devices or _sees_gpus()):
-            return False  # somebody else's function brought it in, and we do not know with which GPUs
-        _bound = devices
-    return devices == _bound
+    addresses = context.resources()[spec.gpu_resource].addresses
+    return visible_devices(addresses[: spec.gpus], os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _sees_gpus() -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberflow._wire.sockets import unbracketed
-from emberflow.config import PortRange, parse_port_range
+from emberflow.config import PortRange, check_resource, parse_port_range
 from emberflow.errors import ClusterError, EncryptionError
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ log = logging.getLogger("emberflow")
 
 PARAMETER_SERVERS = "spark.executorEnv.NUM_TF_PS"
 PORT_RANGE = "spark.emberflow.portRange"
+GPU_RESOURCE = "spark.emberflow.gpuResource"
 ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
 
 
@@ -30,8 +31,10 @@ class ClusterFacts:
         dynamic_allocation: Whether Spark adds and removes executors by itself.
         encryption: Settings that ask for encrypted traffic.
         cpus_per_task: Spark's spark.task.cpus.
-        gpus_per_executor: Spark's spark.executor.resource.gpu.amount.
-        gpus_per_task: Spark's spark.task.resource.gpu.amount, which may be a fraction.
+        application: Spark's id of the application.
+        gpu_resource: Spark's name for GPUs.
+        gpus_per_executor: Spark's spark.executor.resource.gpu.amount, or that of the resource with this name.
+        gpus_per_task: Spark's spark.task.resource.gpu.amount, likewise, which may be a fraction.
         parameter_servers: NUM_TF_PS of the executors' environment as it stands there, for ps="auto".
         port_range: The setting spark.emberflow.portRange.
     """
@@ -43,6 +46,8 @@ class ClusterFacts:
     dynamic_allocation: bool | None = None
     encryption: tuple[str, ...] = ()
     cpus_per_task: int = 1
+    application: str = ""
+    gpu_resource: str = "gpu"
     gpus_per_executor: int = 0
     gpus_per_task: float = 0.0
     parameter_servers: str = "0"
@@ -54,11 +59,19 @@ def is_connect(spark: "SparkSession") -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def read_facts(spark: "SparkSession") -> ClusterFacts:
+def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> ClusterFacts:
     """Ask the session what it is; wait for nothing."""
+    gpu = gpu_resource or spark.conf.get(GPU_RESOURCE, None) or "gpu"
+    check_resource(GPU_RESOURCE, gpu)
     if is_connect(spark):
         host = _own_address_towards(spark)
-        return ClusterFacts(is_connect=True, driver_host=host, bind_host=host, port_range=_port_range(spark))
+        return ClusterFacts(
+            is_connect=True,
+            driver_host=host,
+            bind_host=host,
+            gpu_resource=gpu,
+            port_range=_port_range(spark),
+        )
     context = spark.sparkContext
     conf = context.getConf()
     host = conf.get("spark.driver.host") or "127.0.0.1"
@@ -73,8 +86,10 @@ def read_facts(spark: "SparkSession") -> ClusterFacts:
         encryption=tuple(name for name in ENCRYPTION if conf.get(name, "false") == "true"),
         cpus_per_task=int(conf.get("spark.task.cpus") or 1),
         # A local master has no executors, and Spark no profiles of tasks there.
-        gpus_per_executor=0 if is_local else int(conf.get("spark.executor.resource.gpu.amount") or 0),
-        gpus_per_task=0.0 if is_local else float(conf.get("spark.task.resource.gpu.amount") or 0),
+        application=str(context.applicationId),
+        gpu_resource=gpu,
+        gpus_per_executor=0 if is_local else int(conf.get(f"spark.executor.resource.{gpu}.amount") or 0),
+        gpus_per_task=0.0 if is_local else float(conf.get(f"spark.task.resource.{gpu}.amount") or 0),
         parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
         port_range=_port_range(spark),
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberflow import storage
+from emberflow._node.gpu_claims import await_free
 from emberflow._node.gpus import claimed_by_nvml, gpu_environment, visible_devices
 from emberflow._node.order import NodeOrder
 from emberflow._node.outcome import Outcome
@@ -142,8 +143,10 @@ def _devices_of(plan: RunPlan, me: Node, context: "BarrierTaskContext", held: Ex
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if plan.gpu_source == "nvml":
         return held.enter_context(claimed_by_nvml(plan.gpus, seen))
-    addresses: Sequence[str] = context.resources()["gpu"].addresses
-    return visible_devices(addresses[: plan.gpus], seen)
+    addresses: Sequence[str] = context.resources()[plan.gpu_resource].addresses
+    devices = visible_devices(addresses[: plan.gpus], seen)
+    await_free(devices)
+    return devices
 
 
 def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":

@@ -1,0 +1,170 @@
+"""The task's side of scoring on GPUs: find the executor's process for them, or start it, and send it batches."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from emberflow._node.child import KEEPER, executor_pid, executor_pidfd
+from emberflow._node.gpus import gpu_environment
+from emberflow._score.child import scorer_over
+from emberflow._score.predictor import cache_folder
+from emberflow._score.scoring import ScoreSpec
+from emberflow._score.server import KEY, PURPOSE
+from emberflow._spark.task import SECRETS
+from emberflow._wire.handshake import TurnedAwayError, prove_as_client
+from emberflow.errors import ClusterError
+
+START_TIMEOUT = 60.0
+_SOCKET = "s"
+_TRIES = 3
+_PAUSE = 0.05
+
+
+@contextmanager
+def gpu_scorer(spec: ScoreSpec, devices: tuple[str, ...]) -> Iterator[Callable[[Any], Any]]:
+    """Give a function that scores a batch in the process that holds these GPUs for the whole executor."""
+    with connected(devices) as sock, sock.makefile("rwb") as wire:
+        yield scorer_over(wire, spec, threads=0)
+
+
+@contextmanager
+def connected(devices: tuple[str, ...]) -> Iterator[socket.socket]:
+    """Connect to the executor's process for these GPUs, which is started if there is none."""
+    for left in reversed(range(_TRIES)):
+        sock, key = _connect(devices)
+        with sock:
+            try:
+                prove_as_client(sock, key, PURPOSE, limit=START_TIMEOUT)
+            except TurnedAwayError:  # it was killed just now
+                if left:
+                    continue
+                raise
+            yield sock
+            return
+
+
+def _connect(devices: tuple[str, ...]) -> tuple[socket.socket, bytes]:
+    parent = cache_folder()
+    mark = hashlib.blake2b(",".join(devices).encode(), digest_size=6).hexdigest()
+    prefix = f"emberflow-gpus-{executor_pid()}-{mark}-"
+    with _locked(parent):
+        for folder in parent.glob(f"{prefix}*"):
+            with suppress(OSError):
+                return _dial(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that has ended
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        _start(folder, devices)
+        return _dial(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder: it needs no file that would be left behind."""
+    deadline = time.monotonic() + START_TIMEOUT
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"Another process must let go of a lock. Received: {folder}, locked for {START_TIMEOUT:g} s.",
+                    fix="Look for a process that hangs on this host: lslocks shows who holds it.",
+                )
+            time.sleep(_PAUSE)  # a lock with a deadline needs a signal handler, or this
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _dial(folder: Path) -> tuple[socket.socket, bytes]:
+    key = (folder / KEY).read_bytes()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(folder) as path:
+            sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock, key
+
+
+@contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """Give a path to the socket that fits into its 108 bytes; Spark's folders have longer names."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{_SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def _start(folder: Path, devices: tuple[str, ...]) -> None:
+    """Start a server behind a keeper; it has its socket from the start, so that nobody need wait for it."""
+    temporary = tempfile.mkdtemp(prefix="emberflow-")
+    (folder / KEY).write_bytes(secrets.token_bytes(32))
+    with contextlib.ExitStack() as ours:
+        listener = ours.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        with _short(folder) as path:
+            listener.bind(path)
+        listener.listen()
+        # The keeper ends the server when its standard input ends. The server itself holds the other end.
+        stdin, alive = os.pipe()
+        log = os.dup(2)
+        jvm = executor_pidfd()
+        for descriptor in (stdin, alive, log, *([jvm] if jvm >= 0 else [])):
+            ours.callback(os.close, descriptor)
+        environment = _environment(devices) | {"TMPDIR": temporary}
+        node_fds = [listener.fileno(), alive, log]
+        held = [jvm] if jvm >= 0 else []
+        order = {
+            "argv": [
+                sys.executable,
+                "-u",
+                "-m",
+                "emberflow._score.server",
+                str(folder),
+                str(node_fds[0]),
+                *devices,
+            ],
+            "environment": environment,
+            "folders": [str(folder), temporary],
+            "held_fds": held,
+            "jvm_fd": jvm,
+            "log_fd": log,
+            "node_fds": node_fds,
+        }
+        keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(KEEPER)],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=(*node_fds, *held),
+            start_new_session=True,
+        )
+        os.write(alive, json.dumps(order).encode() + b"\n")
+    # It outlives this task: somebody must take note of its end.
+    threading.Thread(target=keeper.wait, name="emberflow-keeper", daemon=True).start()
+
+
+def _environment(devices: tuple[str, ...]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    kept.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "2"
+    )  # else the executor's log opens with a page about CPU features
+    return kept | gpu_environment(devices) | {"EMBERFLOW_RUN": "scoring"}
