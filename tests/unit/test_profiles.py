@@ -1,12 +1,14 @@
 """What tasks hold, and which GPUs are refused before anything starts."""
 
+import dataclasses
+
 import pytest
 
 from emberflow._plan.stages import Stage
 from emberflow._spark.facts import ClusterFacts
 from emberflow._spark.profiles import check_gpus, profile_for_everybody, profile_of
 from emberflow.config import RunConfig
-from emberflow.errors import ClusterError
+from emberflow.errors import ClusterError, ConfigError
 
 CPUS = ClusterFacts(is_connect=False, cpus_per_task=2)
 GPUS = ClusterFacts(is_connect=False, gpus_per_executor=2, gpus_per_task=0.5)
@@ -40,6 +42,32 @@ def test_nodes_without_gpus_do_not_hold_what_the_session_gives_to_every_task() -
 def test_tasks_keep_the_sessions_cpus() -> None:
     facts = ClusterFacts(is_connect=False, cpus_per_task=2, gpus_per_executor=1, gpus_per_task=1)
     assert amounts(facts, 1) == {"cpus": 2, "gpu": 1}
+
+
+def test_a_session_gets_each_profile_once_so_that_spark_warns_once() -> None:
+    first = ClusterFacts(is_connect=False, application="app-1", gpus_per_executor=2, gpus_per_task=1)
+    second = dataclasses.replace(first, application="app-2")
+    assert profile_of(stage(1), first) is profile_of(stage(1), first)
+    assert profile_for_everybody(first) is profile_of(stage(0), first)
+    assert profile_of(stage(2), first) is not profile_of(stage(1), first)
+    before = profile_of(stage(1), first)
+    assert profile_of(stage(1), second) is not before, "its JVM may be another"
+    assert profile_of(stage(1), first) is not before, "and what belonged to the other is not kept"
+
+
+def test_gpus_may_have_another_name() -> None:
+    facts = dataclasses.replace(GPUS, gpu_resource="mig")
+    assert amounts(facts, 1) == {"cpus": 1, "mig": 1}
+    none = dataclasses.replace(CPUS, gpu_resource="mig")
+    with pytest.raises(ClusterError, match=r"no spark\.executor\.resource\.mig\.amount") as caught:
+        check_gpus(RunConfig(workers=2, gpus=1), none)
+    assert "gpu_resource=" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["", "a b", 1])
+def test_names_that_no_resource_can_have_are_refused(name: object) -> None:
+    with pytest.raises(ConfigError, match="`gpu_resource` must be the name"):
+        RunConfig(workers=1, gpus=1, gpu_resource=name)  # type: ignore[arg-type]
 
 
 def test_gpus_where_spark_has_none_are_refused() -> None:

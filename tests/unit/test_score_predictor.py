@@ -1,7 +1,6 @@
 """Models in processes: loaded once, packed and found, shown, and answered from a process of their own."""
 
 import os
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
