@@ -67,7 +67,13 @@ def _connect(devices: tuple[str, ...]) -> tuple[socket.socket, bytes]:
                 return _dial(folder)
             shutil.rmtree(folder, ignore_errors=True)  # of a process that has ended
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        _start(folder, devices)
+        temporary = Path(tempfile.mkdtemp(prefix="emberflow-"))
+        try:
+            _start(folder, temporary, devices)
+        except BaseException:  # from then on the keeper deletes them
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
         return _dial(folder)
 
 
@@ -114,10 +120,10 @@ def _short(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _start(folder: Path, devices: tuple[str, ...]) -> None:
+def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
     """Start a server behind a keeper; it has its socket from the start, so that nobody need wait for it."""
-    temporary = tempfile.mkdtemp(prefix="emberflow-")
     (folder / KEY).write_bytes(secrets.token_bytes(32))
+    environment = _environment(devices) | {"TMPDIR": str(temporary)}
     with contextlib.ExitStack() as ours:
         listener = ours.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         with _short(folder) as path:
@@ -125,38 +131,29 @@ def _start(folder: Path, devices: tuple[str, ...]) -> None:
         listener.listen()
         # The keeper ends the server when its standard input ends. The server itself holds the other end.
         stdin, alive = os.pipe()
-        log = os.dup(2)
-        jvm = executor_pidfd()
-        for descriptor in (stdin, alive, log, *([jvm] if jvm >= 0 else [])):
+        log, jvm = os.dup(2), executor_pidfd()
+        node_fds, held = (listener.fileno(), alive, log), (jvm,) if jvm >= 0 else ()
+        for descriptor in (alive, log, *held):
             ours.callback(os.close, descriptor)
-        environment = _environment(devices) | {"TMPDIR": temporary}
-        node_fds = [listener.fileno(), alive, log]
-        held = [jvm] if jvm >= 0 else []
+        argv = [sys.executable, "-u", "-m", "emberflow._score.server", str(folder), str(listener.fileno())]
         order = {
-            "argv": [
-                sys.executable,
-                "-u",
-                "-m",
-                "emberflow._score.server",
-                str(folder),
-                str(node_fds[0]),
-                *devices,
-            ],
+            "argv": [*argv, *devices],
             "environment": environment,
-            "folders": [str(folder), temporary],
+            "folders": [str(folder), str(temporary)],
             "held_fds": held,
             "jvm_fd": jvm,
             "log_fd": log,
             "node_fds": node_fds,
         }
-        keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER)],
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            env=environment,
-            pass_fds=(*node_fds, *held),
-            start_new_session=True,
-        )
+        with os.fdopen(stdin):
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(KEEPER)],
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=(*node_fds, *held),
+                start_new_session=True,
+            )
         os.write(alive, json.dumps(order).encode() + b"\n")
     # It outlives this task: somebody must take note of its end.
     threading.Thread(target=keeper.wait, name="emberflow-keeper", daemon=True).start()

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.columns import columns_of
-from emberflow.tfrecord.journal import ASIDE, aside_of
+from emberflow.tfrecord.journal import ASIDE, SUCCESS, aside_of
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.outfiles import OutFiles
 from emberflow.tfrecord.paths import qualified
@@ -91,6 +91,7 @@ class TFRecordWriter(DataSourceArrowWriter):
             name
             for name in before
             if not name.startswith(ASIDE)
+            and name != SUCCESS
             and (self._options.partition_overwrite == "static" or name.rpartition("/")[0] in folders)
         ]
 
