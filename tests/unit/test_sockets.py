@@ -3,21 +3,25 @@
 import contextlib
 import logging
 import queue
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from emberflow._node.ports import held_port
+from emberflow._node.watch import _is_readable
 from emberflow._wire import sockets
 from emberflow._wire.acceptor import Acceptor
 from emberflow._wire.handshake import TurnedAwayError
 from emberflow.errors import ClusterError, PeerError
 from emberflow.strategies.ring import Ring
+from tests.unit.strangers import open_files
 
 KEY = b"k" * 32
 WITHIN = 10.0
@@ -203,3 +207,25 @@ def test_whoever_is_greeted_and_turned_away_tries_again_as_long_as_its_patience_
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
     thread.join()
+
+
+def test_nothing_waits_with_select_which_fails_above_descriptor_1024() -> None:
+    source = Path(sockets.__file__).parent.parent
+    files = [
+        path
+        for path in source.rglob("*.py")
+        if re.search(r"\bselect\.select\(|SelectSelector", path.read_text())
+    ]
+    assert files == []
+
+
+def test_a_watch_hears_its_node_above_descriptor_1024() -> None:
+    with open_files(4096), contextlib.ExitStack() as held:
+        for _ in range(1100):
+            held.enter_context(socket.socket())
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            assert ours.fileno() > 1024
+            assert not _is_readable(ours)
+            theirs.send(b"x")
+            assert _is_readable(ours)

@@ -191,4 +191,6 @@ class Watch:
 
 
 def _is_readable(sock: socket.socket) -> bool:
-    return bool(select.select([sock], [], [], 0)[0])
+    poll = select.poll()  # `select` fails above descriptor 1,024
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
