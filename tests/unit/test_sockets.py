@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from emberflow._node.ports import held_port
-from emberflow._node.watch import _is_readable
 from emberflow._wire import sockets
 from emberflow._wire.acceptor import Acceptor
 from emberflow._wire.handshake import TurnedAwayError
@@ -219,13 +218,13 @@ def test_nothing_waits_with_select_which_fails_above_descriptor_1024() -> None:
     assert files == []
 
 
-def test_a_watch_hears_its_node_above_descriptor_1024() -> None:
+def test_what_can_be_read_is_told_above_descriptor_1024() -> None:
     with open_files(4096), contextlib.ExitStack() as held:
         for _ in range(1100):
             held.enter_context(socket.socket())
         ours, theirs = socket.socketpair()
         with ours, theirs:
             assert ours.fileno() > 1024
-            assert not _is_readable(ours)
+            assert sockets.readable([ours, theirs], 0.0) == []
             theirs.send(b"x")
-            assert _is_readable(ours)
+            assert sockets.readable([theirs, ours], WITHIN) == [ours]

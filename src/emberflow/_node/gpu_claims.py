@@ -7,7 +7,6 @@ ends. Whoever needs the GPU connects to that name: this asks the process to end 
 
 import errno
 import os
-import select
 import socket
 import struct
 import time
@@ -16,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from emberflow._node.gpus import handle_of, load_nvml
+from emberflow._wire.sockets import readable
 from emberflow.errors import ClusterError
 
 WAIT_TIMEOUT = 30.0
@@ -85,9 +85,9 @@ def _has_ended(sock: socket.socket, pid: int, deadline: float) -> bool:
     try:
         watched = os.pidfd_open(pid)
     except OSError:  # it has just ended, or the kernel has no such thing
-        return bool(select.select([sock], [], [], left)[0])
+        return bool(readable([sock], left))
     with open(watched, closefd=True) as process:  # noqa: PTH123 - a descriptor has no path
-        return bool(select.select([process], [], [], left)[0])
+        return bool(readable([process], left))
 
 
 def _await_memory(nvml: Any, device: str, deadline: float) -> None:

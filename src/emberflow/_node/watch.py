@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import re
-import select
 import selectors
 import socket
 import threading
@@ -19,6 +18,7 @@ from emberflow._node.child import Child
 from emberflow._node.metric_log import MetricLog
 from emberflow._node.pulse import Pulse
 from emberflow._wire.frames import Frames, Message, pack
+from emberflow._wire.sockets import readable
 from emberflow.errors import PeerError
 
 # What TensorFlow says before anybody can tell it to be quiet; the executor's own log keeps it.
@@ -105,7 +105,7 @@ class Watch:
             # What came while a handler was busy must be heard first: not the node was silent then, but we.
             if (
                 self._pulse.wait() == 0.0
-                and not _is_readable(self._child.control)
+                and not readable([self._child.control], 0.0)
                 and self._pulse.is_missed()
             ):
                 self._on_stopped()
@@ -188,9 +188,3 @@ class Watch:
         if self._forward_logs and lines:
             self.tell_driver({"log": b"\n".join(lines).decode(errors="replace")})
         return True
-
-
-def _is_readable(sock: socket.socket) -> bool:
-    poll = select.poll()  # `select` fails above descriptor 1,024
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))

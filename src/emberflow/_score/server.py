@@ -7,7 +7,6 @@ keeper (`_node/keeper.py`) ends it with the executor and deletes its folder. `gp
 
 import fcntl
 import os
-import select
 import socket
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from emberflow._node.gpu_claims import claim
 from emberflow._score.child import serve
 from emberflow._wire.handshake import ANSWER_SIZE, LIMIT, REFUSED, Challenge
+from emberflow._wire.sockets import readable
 
 IDLE_SECONDS = 5.0
 PURPOSE = "score"
@@ -52,11 +52,8 @@ class Server:
         while True:
             idle = not self._active
             timeout = max(self._leave_at - time.monotonic(), 0.0) if idle else None
-            ready, _, _ = select.select(
-                [self._listener, self._wake_r, *self._claims],
-                [],
-                [],
-                0.0 if idle and self._waiting else timeout,
+            ready = readable(
+                [self._listener, self._wake_r, *self._claims], 0.0 if idle and self._waiting else timeout
             )
             if self._wake_r in ready:
                 self._wake_r.recv(4096)
@@ -113,7 +110,7 @@ class Server:
         folder = os.open(self._folder.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if select.select([self._listener], [], [], 0)[0]:
+            if readable([self._listener], 0.0):
                 return False
             self._listener.close()
         except BlockingIOError:

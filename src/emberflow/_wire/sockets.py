@@ -2,10 +2,12 @@
 
 import errno
 import logging
+import math
 import random
+import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from emberflow._wire.handshake import LIMIT, TurnedAwayError, prove_as_client
@@ -141,6 +143,19 @@ def keep_alive(sock: socket.socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
         if option := getattr(socket, name, None):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def readable(files: Iterable[Any], timeout: float | None) -> list[Any]:
+    """Return those of some sockets or files that can be read from, as soon as one can, or none at the timeout.
+
+    What ``select.select`` does, which fails for descriptors above 1,023.
+    """
+    poll = select.poll()
+    by_number = {file.fileno(): file for file in files}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    ready = poll.poll(None if timeout is None else math.ceil(timeout * 1000))
+    return [by_number[number] for number, _ in ready]
 
 
 def unbracketed(host: str) -> str:
