@@ -15,6 +15,7 @@ from tests.spark.keras_models import (
     flower_model,
     flower_rows,
     measured_rows,
+    normalised_model,
     predictions,
     two_headed_model,
 )
@@ -149,7 +150,7 @@ def test_a_killed_worker_costs_a_restart_and_no_difference(
 ) -> None:
     rows = flower_rows(spark_cluster)
     after = 3 + (seed * 5) % 14  # of the 18 steps of 3 epochs
-    common: dict[str, Any] = {"epochs": 3, "seed": seed, "checkpointSteps": 2}
+    common: dict[str, Any] = {"epochs": 3, "seed": seed, "checkpointSteps": 2, "model": normalised_model}
     smooth = estimator(**common).fit(rows)
     broken = estimator(
         **common,
@@ -216,6 +217,24 @@ def test_several_columns_weights_validation_rows_and_overrides(
     assert far is not None
     assert far[0] < 0.3
     assert dict(scored.dtypes)["probability_sign"] == "vector"
+
+
+def test_each_row_trains_or_validates_also_without_an_indicator(spark_cluster: "SparkSession") -> None:
+    marks = [(number, [True, False, None][number % 3]) for number in range(30)]
+    rows = spark_cluster.createDataFrame(marks, "x int, held_out boolean")
+    stage = estimator(featuresCol="x", labelCol="x", featuresCols=[], validationIndicatorCol="held_out")
+    data = stage._split(rows, stage._columns(rows))
+    validation = sorted(row["x"] for row in data["validation"].collect())
+    assert validation == list(range(0, 30, 3))
+    train = sorted(row["x"] for row in data["train"].collect())
+    assert train == [number for number in range(30) if number % 3]
+
+
+@pytest.mark.parametrize(("workers", "more"), [(2, "numWorkers=4"), ("auto", 'numWorkers="auto"')])
+def test_gpus_that_would_be_idle_are_refused_before_anything_starts(workers: Any, more: str) -> None:
+    with pytest.raises(ef.ConfigError, match="gpusPerWorker=2") as caught:
+        estimator(numWorkers=workers, gpusPerWorker=2).fit(None)
+    assert more in caught.value.fix
 
 
 def test_params_are_those_of_spark_ml() -> None:

@@ -90,6 +90,21 @@ def test_a_killed_server_costs_a_restart_from_the_checkpoint(
     assert steps[0] > 200 - 30  # it went on where the first attempt stood
 
 
+def test_other_rows_than_those_of_the_checkpoint_are_refused(
+    spark_gpus: "SparkSession", tmp_path: Path
+) -> None:
+    rows = digit_rows(spark_gpus)
+    folder = str(tmp_path / "checkpoints")
+    estimator("periodic", epochs=1, checkpointDir=folder).fit(rows)
+    changed = rows.withColumn("label", (rows["label"] + 1) % 10)
+    with pytest.raises(
+        ef.NodeFailedError, match="The rows must be those that the position was taken on"
+    ) as caught:
+        estimator("periodic", epochs=2, checkpointDir=folder).fit(changed)
+    assert caught.value.exception_type == "DataError"
+    assert len(estimator("periodic", epochs=2, checkpointDir=folder).fit(rows).history["loss"]) == 2
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_a_killed_worker_is_forgiven(spark_gpus: "SparkSession", tmp_path: Path, strategy: str) -> None:

@@ -80,7 +80,7 @@ def await_gone(process: psutil.Process, timeout: float = GOAL) -> None:
         pause.wait(0.01)
 
 
-def kill_node(name: str, run: str | None = None) -> None:
+def kill_node(name: str, run: str | None = None, with_signal: signal.Signals = signal.SIGKILL) -> None:
     """Kill the process of a node such as ``ps 2``, of this node's own run if none is given."""
     run = run or os.environ["EMBERFLOW_RUN"]
     for process in psutil.process_iter():
@@ -91,7 +91,7 @@ def kill_node(name: str, run: str | None = None) -> None:
                 run,
                 name,
             ):
-                process.send_signal(signal.SIGKILL)
+                process.send_signal(with_signal)
                 return
     raise AssertionError(f"there is no {name} of run {run}")
 

@@ -2,13 +2,24 @@
 
 import functools
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import emberflow as ef
-from tests.spark.watching import START, await_begun, await_file, begin, start_run
+from tests.spark.watching import (
+    GOAL,
+    START,
+    await_begun,
+    await_file,
+    begin,
+    error_of,
+    kill_node,
+    start_run,
+)
 from tests.tensorflow.digits_rows import accuracy_of, digit_model, digit_rows, digits, noted, times_seen
 
 if TYPE_CHECKING:
@@ -135,6 +146,53 @@ def test_training_goes_on_without_a_worker_that_was_killed(
     assert "The run goes on without it" in caplog.text
     seen = times_seen([tmp_path / "seen-0", tmp_path / "seen-2"])
     assert set(seen.values()) == {6}
+
+
+def train_long(notes: Path, ctx: Any) -> None:
+    if ctx.role == "worker":
+        begin(notes, ctx.rank)
+    trainer = ctx.coordinate(lambda: noted(ctx, notes / f"seen-{ctx.rank}", batch_size=16))
+    with trainer.scope():
+        model = digit_model()
+    trainer.fit(model, epochs=1)
+    (notes / "trained").touch()
+    trainer.fit(model, epochs=10_000)
+
+
+@pytest.mark.full
+def test_a_stopped_worker_is_done_without_and_a_stopped_server_ends_the_run(
+    spark_gpus: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = 8.0
+    run = start_run(
+        spark_gpus,
+        functools.partial(train_long, tmp_path),
+        workers=3,
+        ps=1,
+        strategy="parameter_server",
+        exchange_timeout=limit,
+        data=digit_rows(spark_gpus),
+    )
+    worker = await_begun(tmp_path, 1).node
+    name = worker.environ()["EMBERFLOW_RUN"]
+    await_file(tmp_path / "trained", timeout=2 * START)
+    worker.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + limit + GOAL
+    while "The run goes on without it" not in caplog.text:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    size = (tmp_path / "seen-2").stat().st_size
+    while (
+        tmp_path / "seen-2"
+    ).stat().st_size == size:  # the others train, also on rows that it had not given
+        assert time.monotonic() < deadline + START
+        threading.Event().wait(0.05)
+    stopped = time.time()
+    kill_node("ps 3", name, signal.SIGSTOP)
+    error = error_of(run, stopped + limit, f"a stopped parameter server, after exchange_timeout={limit:g}")
+    assert isinstance(error, ef.NodeLostError)
+    assert (error.rank, error.role) == (3, "ps")
+    assert "has not answered for 8 s (exchange_timeout)" in error.problem
 
 
 def embed(ctx: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import emberflow as ef
-from tests.spark.watching import START, await_begun, await_file, begin, kill_node, start_run
+from tests.spark.watching import START, await_begun, await_file, begin, error_of, kill_node, start_run
 from tests.tensorflow.digits_rows import accuracy_of, digit_model, digit_rows, digits, noted, times_seen
 
 if TYPE_CHECKING:
@@ -136,6 +136,29 @@ def test_training_goes_on_without_a_worker_that_was_killed(
     assert (result.value, result.attempts) == ([1], 1)
     assert [report.ending for report in result.reports] == ["returned", "lost", "returned", "returned"]
     assert "The run goes on without it" in caplog.text
+
+
+def test_a_combiner_that_raises_is_the_cause(spark_gpus: "SparkSession", tmp_path: Path) -> None:
+    def combine(centre: Any, pushed: Any, pulled: Any) -> Any:
+        raise ValueError("shapes do not agree")
+
+    def fn(ctx: Any) -> Any:
+        model = digit_model()
+        sync = ctx.periodic(model, interval=1, combiner=combine)
+        rows = ctx.dataset("train", features="image", label="label", batch_size=16, shapes={"image": (64,)})
+        begin(tmp_path, ctx.rank)
+        model.fit(rows, epochs=100, verbose=0, callbacks=[sync])
+
+    rows = digit_rows(spark_gpus)
+    run = start_run(spark_gpus, fn, workers=1, ps=1, strategy="periodic", data=rows)
+    error = error_of(
+        run, await_begun(tmp_path, 0).at + 10, "a combiner that raises, 10 s after its worker began"
+    )
+    assert isinstance(error, ef.NodeFailedError)
+    assert (error.role, error.exception_type) == ("ps", "ValueError")
+    assert "in combine" in error.remote_traceback
+    assert error.remote_traceback.rstrip().endswith("ValueError: shapes do not agree")
+    assert "src/emberflow" not in error.remote_traceback
 
 
 @pytest.mark.full

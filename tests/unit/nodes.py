@@ -71,7 +71,12 @@ class RealNode:
 
 @contextlib.contextmanager
 def real_node(
-    fn: Callable[[Any], Any], tmp_path: Path, rank: int = 0, workers: int = 2, pulse_limit: float = WITHIN
+    fn: Callable[[Any], Any],
+    tmp_path: Path,
+    rank: int = 0,
+    workers: int = 2,
+    pulse_limit: float = WITHIN,
+    devices: tuple[str, ...] = (),
 ) -> Iterator[RealNode]:
     """Run a node for the length of the block."""
     plan = plan_of(workers)
@@ -82,7 +87,7 @@ def real_node(
         plan=plan,
         host="127.0.0.1",
         folder=str(folder),
-        devices=(),
+        devices=devices,
         key=b"k" * 32,
         fn=cloudpickle.dumps(fn),
     )

@@ -288,3 +288,11 @@ def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
         assert node.run()["ended"] == "returned"
         assert node.value() == "done"
         assert node.leave() == 0
+
+
+def test_distribute_refuses_gpus_that_would_be_idle(tmp_path: Path) -> None:
+    with real_node(lambda ctx: ctx.distribute(None), tmp_path, devices=("0", "1")) as node:
+        said = node.run()
+        assert (said["ended"], said["exception_type"]) == ("raised", "ConfigError")
+        assert "Received: workers=2, gpus=2." in said["problem"]
+        assert "Pass workers=4, gpus=1 to ef.run." in said["problem"]

@@ -10,10 +10,10 @@ import numpy as np
 from emberflow._feed.convert import Wire
 from emberflow._feed.facts import ShardFacts
 from emberflow._feed.gather import Rows
-from emberflow._feed.position import Position, digest_of_shards, rows_taken
+from emberflow._feed.position import Position, contents_of, rows_taken
 from emberflow._feed.progress import Progress
 from emberflow._plan.steps import batch_bounds, common_steps, epoch_order
-from emberflow.errors import ConfigError, DataError
+from emberflow.errors import ConfigError
 
 WINDOW_STEPS = 4096  # empty steps hold no bytes: this bounds a window of them
 
@@ -60,6 +60,7 @@ class EpochPlan:
         """Return the position after `step` steps of a cut."""
         if step == cut.steps:
             return self.position(self.cut(cut.epoch + 1), 0)
+        contents = contents_of(self.shards)
         return Position(
             name=self.name,
             epoch=cut.epoch,
@@ -68,8 +69,8 @@ class EpochPlan:
             earlier=cut.earlier,
             seed=self.seed,
             shuffle=self.shuffle,
-            rows=sum(shard.rows for shard in self.shards),
-            digest=digest_of_shards(self.shards),
+            rows=contents.rows,
+            digest=contents.digest,
         )
 
     def start(self, position: Position | None, *, strict: bool) -> "Cut":
@@ -77,21 +78,14 @@ class EpochPlan:
         if position is None:
             return self.cut(0)
         self._check_order(position)
-        digest = digest_of_shards(self.shards)
-        if position.digest == digest:
+        contents = contents_of(self.shards)
+        if position.digest == contents.digest:
             return self._cut_at(position)
-        rows = sum(shard.rows for shard in self.shards)
-        problem = (
-            "The rows must be those that the position was taken on. Received: "
-            f"{position.rows} rows with digest {position.digest} then, {rows} rows with {digest} now."
-        )
-        fix = (
-            "Give the DataFrame an order that repeats (write it out once and read that, or sort before limit "
-            "and sample with a seed), and resume with the same number of workers."
-        )
+        error = contents.changed_from(position.rows, position.digest)
         if strict:
-            raise DataError(problem, fix)
-        warnings.warn(f"{problem} Epoch {position.epoch} starts again. {fix}", UserWarning, stacklevel=4)
+            raise error
+        said = f"{error.problem} Epoch {position.epoch} starts again. {error.fix}"
+        warnings.warn(said, UserWarning, stacklevel=4)
         return self.cut(position.epoch)
 
     def cut(self, epoch: int, earlier: tuple[tuple[int, int], ...] = ()) -> "Cut":

@@ -5,7 +5,7 @@ from typing import Any
 
 from emberflow._feed.arrays import RESERVED
 from emberflow._feed.dataset import DatasetOptions, Feeding, Shard, make_dataset
-from emberflow._feed.position import Position
+from emberflow._feed.position import Contents, Position, contents_of
 from emberflow._feed.progress import Progress
 from emberflow._feed.stream import Stream, StreamFeeding, make_stream_dataset
 from emberflow.errors import ConfigError, DataError
@@ -48,6 +48,11 @@ class Feed:
             f"Rows that are not kept cannot be counted beforehand. Received: name={name!r} with cache=False.",
             fix="Leave cache=False out.",
         )
+
+    def contents(self, name: str) -> Contents:
+        """Return what all nodes hold together, to tell whether a later attempt has the same rows."""
+        data = self._find(name)
+        return contents_of(data.facts.each if isinstance(data, Shard) else ())
 
     def arrow(self, name: str) -> Iterator[Any]:
         """Yield this node's rows as record batches, in the order in which they came."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from emberflow._feed.facts import ShardFacts
+from emberflow.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,33 @@ class Position:
         fields = json.loads(text)
         earlier = tuple((step, steps) for step, steps in fields.pop("earlier"))
         return cls(**fields, earlier=earlier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What the shards of all ranks hold together.
+
+    Attributes:
+        rows: Rows of all ranks.
+        digest: Of their shards; other rows, or another number of ranks, change it.
+    """
+
+    rows: int
+    digest: str
+
+    def changed_from(self, rows: int, digest: str) -> DataError:
+        """Return the error that says that the rows were others when a checkpoint was saved."""
+        return DataError(
+            "The rows must be those that the position was taken on. Received: "
+            f"{rows} rows with digest {digest} then, {self.rows} rows with {self.digest} now.",
+            "Give the DataFrame an order that repeats (write it out once and read that, or sort before limit "
+            "and sample with a seed), and resume with the same number of workers.",
+        )
+
+
+def contents_of(shards: Sequence[ShardFacts]) -> Contents:
+    """Return what the shards of all ranks hold."""
+    return Contents(rows=sum(shard.rows for shard in shards), digest=digest_of_shards(shards))
 
 
 def rows_taken(rows: int, cuts: Iterable[tuple[int, int]]) -> int:

@@ -19,7 +19,7 @@ from emberflow.errors import ConfigError
 if TYPE_CHECKING:
     from emberflow._feed.dataset import Names
     from emberflow._feed.feed import Feed
-    from emberflow._feed.position import Position
+    from emberflow._feed.position import Contents, Position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +158,10 @@ class Context(Serving):
         """Return how many rows of this data this worker holds."""
         return self._rows_of(name).rows(name)
 
+    def _contents(self, name: str = "train") -> "Contents":
+        """Return what all workers hold together of this data."""
+        return self._rows_of(name).contents(name)
+
     def arrow(self, name: str = "train") -> "Iterator[Any]":
         """Yield this worker's rows as Arrow record batches, in the order in which they came."""
         return self._rows_of(name).arrow(name)
@@ -215,8 +219,15 @@ class Context(Serving):
             seed: Seeds Dropout and the like, differently on each worker.
 
         Raises:
+            ConfigError: The workers have several GPUs each, of which all but one would be idle.
             ModelError: The model cannot be trained exactly on many workers; the message says what to change.
         """
+        if (gpus := len(self.devices)) > 1:
+            raise ConfigError(
+                "ctx.distribute trains on one GPU of each worker; the others would be idle. "
+                f"Received: workers={self.workers}, gpus={gpus}.",
+                fix=f"Pass workers={self.workers * gpus}, gpus=1 to ef.run.",
+            )
         from emberflow.strategies.data_parallel import distribute
 
         return distribute(model, self._parallel.transport(), seed=seed)

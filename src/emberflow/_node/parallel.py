@@ -47,7 +47,8 @@ class Parallel:
         if self._takes_part and self._order.plan.transport == "collectives":
             from emberflow.strategies.collectives import start_collectives
 
-            self._transport = start_collectives(json.dumps(tf_config))
+            limit = self._order.plan.exchange_timeout
+            self._transport = start_collectives(json.dumps(tf_config), receive_timeout=limit)
 
     def mirrored_strategy(self) -> Any:
         """Return TensorFlow's strategy: the one that the collectives were started with, if they were."""

@@ -119,6 +119,7 @@ class Saved:
         state = read_state(self._folder)
         self.epoch: int = state.get("epoch", 0)
         self.history: dict[str, list[float]] = state.get("history", {})
+        _check_rows(ctx, state)
         if state.get("workers", ctx.workers) == ctx.workers:
             self.places: dict[str, Place] = state.get("places", {})
         else:  # the rows are dealt anew, and places mean nothing
@@ -142,7 +143,22 @@ class SavePlaces(SaveCheckpoints):
 
     def _save(self, epoch: int) -> None:
         arrays, places = self._snapshot()
-        self._write(epoch, arrays, {"places": places, "workers": self._ctx.workers})
+        contents = dataclasses.asdict(self._ctx._contents())  # noqa: SLF001 - not for users
+        self._write(epoch, arrays, {"places": places, "workers": self._ctx.workers, "contents": contents})
+
+
+def _check_rows(ctx: "Context", state: dict[str, Any]) -> None:
+    """Refuse rows that are not those of the checkpoint: the workers' places among them would mean nothing.
+
+    Another number of workers divides the same rows otherwise; then only their number can be compared.
+    """
+    saved = state.get("contents")
+    if saved is None:
+        return
+    now = ctx._contents()  # noqa: SLF001 - not for users
+    is_same = now.digest == saved["digest"] if state["workers"] == ctx.workers else now.rows == saved["rows"]
+    if not is_same:
+        raise now.changed_from(saved["rows"], saved["digest"])
 
 
 def _placed_dataset(

@@ -98,6 +98,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
         return load_estimator(cls, path, trusted=trusted)
 
     def _fit(self, dataset: "DataFrame") -> KerasModel:
+        self._check_gpus()
         training, data = self._training(dataset)
         strategy = self.getOrDefault("strategy")
         result = run(
@@ -118,6 +119,17 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
         model = KerasModel(trained=result.value, result=result)
         model._resetUid(self.uid.replace("KerasEstimator", "KerasModel"))  # noqa: SLF001
         return self._copyValues(model)
+
+    def _check_gpus(self) -> None:
+        """Refuse several GPUs for each worker: Keras trains on one, and the others would be idle."""
+        workers, gpus = self.getOrDefault("numWorkers"), self.getOrDefault("gpusPerWorker")
+        if gpus > 1:
+            more = '"auto", which takes every GPU' if workers == "auto" else workers * gpus
+            raise ConfigError(
+                "KerasEstimator trains on one GPU of each worker; the others would be idle. "
+                f"Received: numWorkers={workers!r}, gpusPerWorker={gpus}.",
+                fix=f"Pass gpusPerWorker=1 and numWorkers={more}.",
+            )
 
     def _training(self, dataset: "DataFrame") -> "tuple[Training, dict[str, DataFrame]]":
         """Return what the nodes are told, and the rows they get."""
@@ -179,7 +191,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
         wanted = [*columns.features, *columns.labels, *([columns.weight] if columns.weight else [])]
         needed = [F.col(f"`{name}`") for name in dict.fromkeys(wanted)]
         if self.isDefined("validationIndicatorCol"):
-            held_out = F.col(f"`{self.getOrDefault('validationIndicatorCol')}`")
+            indicator = F.col(f"`{self.getOrDefault('validationIndicatorCol')}`")
+            held_out = F.coalesce(indicator, F.lit(False))  # a row without an indicator is trained on
             return {
                 "train": dataset.filter(~held_out).select(*needed),
                 "validation": dataset.filter(held_out).select(*needed),

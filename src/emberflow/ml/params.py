@@ -156,7 +156,9 @@ class TrainingParams(ColumnParams):
 
     weightCol = declare("weightCol", "the column of sample weights", TypeConverters.toString)
     validationIndicatorCol = declare(
-        "validationIndicatorCol", "a boolean column: true for rows to validate on", TypeConverters.toString
+        "validationIndicatorCol",
+        "a boolean column: true for rows to validate on; rows with null are trained on",
+        TypeConverters.toString,
     )
     validationSplit = declare(
         "validationSplit", "share of the rows to validate on, chosen by `seed`", to_share

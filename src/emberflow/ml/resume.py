@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from emberflow._feed.position import Position
+from emberflow.strategies.statistics import Statistics, gather_statistics, set_statistics
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
@@ -17,7 +18,10 @@ STATE = "state.json"
 
 
 class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves variables, the place in the data and the history: every so many steps, and after each epoch."""
+    """Saves variables, the place in the data and the history: every so many steps, and after each epoch.
+
+    On all ranks: moving statistics are those of each rank until the epoch is over, and are gathered to be saved.
+    """
 
     def __init__(self, ctx: "Context", steps: int, history: dict[str, list[float]]) -> None:
         super().__init__()
@@ -49,9 +53,12 @@ class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save(self, epoch: int) -> None:
         position = self._ctx.position(steps=self._steps + self._in_epoch)
-        self._write(epoch, arrays_of(self.model), {"position": position.to_json()})
+        arrays: dict[Any, Any] = dict(arrays_of(self.model))
+        if statistics := gather_statistics(self.model):
+            arrays |= statistics.mean() | statistics.to_arrays()
+        self._write(epoch, arrays, {"position": position.to_json()})
 
-    def _write(self, epoch: int, arrays: dict[int, Any], place: dict[str, Any]) -> None:
+    def _write(self, epoch: int, arrays: dict[Any, Any], place: dict[str, Any]) -> None:
         state = {"epoch": epoch, "history": self._history, **place}
 
         def write(folder: Path) -> None:
@@ -68,10 +75,12 @@ class Start:
         epoch: The epoch to begin with.
         position: The place in the data, or None for the beginning.
         history: What earlier attempts logged.
+        statistics: Each rank's moving statistics, where training stood within an epoch.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self.statistics = _read_statistics(folder)
         state = read_state(folder)
         self.epoch: int = state.get("epoch", 0)
         self.position = Position.from_json(state["position"]) if state else None
@@ -85,6 +94,27 @@ class Start:
     def restore(self, model: Any) -> None:
         """Give a built, compiled model the variables that were saved."""
         restore_variables(model, self._folder)
+
+
+class RestoreStatistics(keras.callbacks.Callback):  # type: ignore[misc]
+    """Gives this rank its own moving statistics back, after `fit` has given all ranks the chief's weights."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        super().__init__()
+        self._statistics: Statistics | None = statistics
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        """Do so once: only the first `fit` goes on within an epoch."""
+        if self._statistics is not None:
+            set_statistics(self.model, self._statistics)
+        self._statistics = None
+
+
+def _read_statistics(folder: Path | None) -> Statistics | None:
+    if folder is None:
+        return None
+    with np.load(folder / VARIABLES) as saved:
+        return Statistics.from_arrays(saved)
 
 
 def read_state(folder: Path | None) -> dict[str, Any]:

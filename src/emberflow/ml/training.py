@@ -80,7 +80,7 @@ def _train_together(training: Training, ctx: "Context") -> Trained | None:
     import keras
 
     from emberflow.ml.progress import ReportProgress
-    from emberflow.ml.resume import SaveCheckpoints, Start
+    from emberflow.ml.resume import RestoreStatistics, SaveCheckpoints, Start
 
     keras.utils.set_random_seed(training.seed)
     model = make_model(training)
@@ -95,6 +95,8 @@ def _train_together(training: Training, ctx: "Context") -> Trained | None:
     if ctx.is_chief:
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
     history = dict(start.history)
+    if start.statistics is not None:
+        callbacks.append(RestoreStatistics(start.statistics))
     if ctx.checkpoint_dir:
         callbacks.append(SaveCheckpoints(ctx, training.checkpoint_steps, history))
     validation = make_dataset(ctx, model, training, "validation", None) if training.has_validation else None

@@ -6,10 +6,12 @@ a key. Nothing of tf.distribute but its start is used: no scope, no replica.
 
 import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from emberflow.errors import PeerError
+from emberflow.strategies.nccl import nccl_error
 from emberflow.strategies.transport import Tensor
 
 RECEIVE_TIMEOUT = 600.0
@@ -32,7 +34,8 @@ def start_collectives(tf_config: str, *, receive_timeout: float = RECEIVE_TIMEOU
         tf.train.ClusterSpec(cluster), task_type=role, task_id=index, rpc_layer="grpc"
     )
     # The constructor starts the server and the collective executor; this is the only public way to do so.
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    with nccl_errors():
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     rank = index + (len(cluster.get("chief", ())) if role == "worker" else 0)
     return Collectives(rank, sum(len(each) for each in cluster.values()), strategy, receive_timeout)
 
@@ -59,7 +62,8 @@ class Collectives:
         for dtype in dict.fromkeys(tensor.dtype for tensor in wide):
             places = [place for place, tensor in enumerate(wide) if tensor.dtype == dtype]
             flat = [tf.reshape(wide[place], [-1]) for place in places]
-            whole = self._reduce(tf.concat(flat, 0), self._timeout)
+            with nccl_errors():
+                whole = self._reduce(tf.concat(flat, 0), self._timeout)
             parts = tf.split(whole, [tf.size(part) for part in flat])
             sums |= dict(zip(places, parts, strict=True))
         return [
@@ -72,6 +76,10 @@ class Collectives:
         tensor = tf.convert_to_tensor(tensor)
         if self.ranks == 1:
             return tensor
+        with nccl_errors():
+            return self._gather_uneven(tensor)
+
+    def _gather_uneven(self, tensor: Tensor) -> Tensor:
         wide = tf.cast(tensor, _summable(tensor.dtype))
         sizes = self._gather(tf.shape(tensor)[:1])
         longest = tf.reduce_max(sizes)
@@ -107,6 +115,17 @@ class Collectives:
             ordering_token=[],
             timeout_seconds=self._timeout,
         )
+
+
+@contextlib.contextmanager
+def nccl_errors() -> Iterator[None]:
+    """Raise what NCCL refused as an error that says what to do."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if known := nccl_error(error.message):
+            raise known from error
+        raise
 
 
 def _summable(dtype: Any) -> Any:

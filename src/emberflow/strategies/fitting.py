@@ -11,6 +11,7 @@ import numpy as np
 
 import tensorflow as tf
 from emberflow.errors import PeerError
+from emberflow.strategies.nccl import nccl_error
 from emberflow.strategies.replica import Replica
 from emberflow.strategies.spread import spread_model, spread_optimizer
 from emberflow.strategies.transport import Transport
@@ -40,6 +41,7 @@ def hook_fit(replica: Replica) -> None:
             return inner_fit(*given.args, **given.kwargs)
 
     fit.transport = replica.transport  # type: ignore[attr-defined] # says that the model is distributed
+    fit.replica = replica  # type: ignore[attr-defined]
     model.fit = fit
     model.evaluate = _guarded_evaluate(replica, model.evaluate)
     for name in ("train_on_batch", "test_on_batch"):
@@ -54,6 +56,8 @@ def peer_errors(transport: Transport) -> Iterator[None]:
     except tf.errors.OpError as error:
         if transport.failure is not None:
             raise transport.failure from error
+        if refused := nccl_error(error.message):
+            raise refused from error
         if isinstance(error, _LOST):
             raise PeerError(
                 f"A rank did not answer during training. Received: {type(error).__name__}: {error.message}",

@@ -59,7 +59,7 @@ def average_statistics(replica: Replica) -> None:
     if not replica.has_trained:
         return
     replica.has_trained = False
-    variables = _differing(replica)
+    variables = differing(replica)
     if not variables:
         return
     rows = tf.maximum(replica.rows_seen, 1e-6)
@@ -70,7 +70,8 @@ def average_statistics(replica: Replica) -> None:
     replica.rows_seen.assign(0.0)
 
 
-def _differing(replica: Replica) -> list[Any]:
+def differing(replica: Replica) -> list[Variable]:
+    """Return the variables without gradients that are not the same on all ranks; a question to all of them."""
     candidates = list(replica.model.non_trainable_weights)
     if not candidates:
         return []
