@@ -224,8 +224,10 @@ def test_a_wrong_key_is_refused_at_once_and_others_still_join() -> None:
 
 def test_a_missing_rank_is_named_at_the_deadline() -> None:
     listener, absent = Ring.listen("127.0.0.1"), Ring.listen("127.0.0.1")
-    with pytest.raises(PeerError, match="missing="):
+    with pytest.raises(PeerError) as caught:
         Ring.connect(listener, rank=0, addresses=[listener.address, absent.address], key=KEY, timeout=0.3)
+    assert f"within 0.3 s. Received: missing={{1: {absent.address!r}}}" in caught.value.problem
+    assert "join_timeout" in caught.value.fix
     absent.close()
 
 

@@ -10,6 +10,7 @@ import contextlib
 import select
 import socket
 import struct
+from collections.abc import Sequence
 
 from emberflow.errors import PeerError
 
@@ -23,12 +24,20 @@ class Link:
     """Sends to the right neighbour and receives from the left one at the same time."""
 
     def __init__(
-        self, *, rank: int, ranks: int, left: socket.socket, right: socket.socket, timeout: float
+        self,
+        *,
+        rank: int,
+        addresses: Sequence[str],
+        left: socket.socket,
+        right: socket.socket,
+        timeout: float,
     ) -> None:
+        ranks = len(addresses)
         self.rank = rank
         self.left_rank = (rank - 1) % ranks
         self.right_rank = (rank + 1) % ranks
         self.timeout = timeout
+        self._addresses = addresses
         self.failure: PeerError | None = None
         self._left = left
         self._right = right
@@ -105,9 +114,10 @@ class Link:
     def fail(self, culprit: int, what: str) -> PeerError:
         """Tell both neighbours who failed, close, and return the error for this and all later calls."""
         if self.failure is None:
+            address = self._addresses[culprit % len(self._addresses)]
             self.failure = PeerError(
                 f"Rank {culprit} {what}; rank {self.rank} cannot go on without it. "
-                f"Received: rank={culprit}, exchange={self._exchange}",
+                f"Received: rank={culprit}, address={address!r}, exchange={self._exchange}",
                 f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate alike, with "
                 "the same number of steps.",
             )

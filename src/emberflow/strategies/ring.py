@@ -86,7 +86,7 @@ class Ring:
             if ranks == 1:
                 return cls(rank, 1, None)
             left, right = _neighbours(listener, addresses, rank, key, timeout)
-        link = Link(rank=rank, ranks=ranks, left=left, right=right, timeout=receive_timeout)
+        link = Link(rank=rank, addresses=addresses, left=left, right=right, timeout=receive_timeout)
         return cls(rank, ranks, link)
 
     @property
@@ -218,7 +218,9 @@ def _neighbours(
             while not arrived.empty():  # we failed, or it has dialled twice
                 arrived.get().close()
         if left is None or right is None:
-            raise _missing(rank, ranks, left, right, timeout)
+            absent = [(rank - 1) % ranks] if left is None else []
+            absent += [(rank + 1) % ranks] if right is None else []
+            raise _missing(rank, {other: addresses[other] for other in absent}, timeout)
         unless_joined.pop_all()
     return left, right
 
@@ -241,13 +243,8 @@ def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> so
         return None
 
 
-def _missing(
-    rank: int, ranks: int, left: socket.socket | None, right: socket.socket | None, timeout: float
-) -> PeerError:
-    missing = {"left": (rank - 1) % ranks} if left is None else {}
-    if right is None:
-        missing["right"] = (rank + 1) % ranks
+def _missing(rank: int, missing: dict[int, str], timeout: float) -> PeerError:
     return PeerError(
         f"Rank {rank} was not joined by all neighbours within {timeout:g} s. Received: missing={missing}",
-        f"Look at the log of rank {next(iter(missing.values()))}, or raise join_timeout.",
+        f"Look at the log of rank {next(iter(missing))}, or raise join_timeout.",
     )
