@@ -274,14 +274,29 @@ def test_a_node_that_was_stopped_is_missed_and_ended(tmp_path: Path) -> None:
         assert node.watch.is_over.is_set()
 
 
+def test_a_node_that_hangs_where_no_thread_can_run_is_missed(tmp_path: Path) -> None:
+    def hang(_: Any) -> None:
+        import ctypes
+
+        ctypes.PyDLL(None).pause()  # keeps Python's lock
+
+    with real_node(hang, tmp_path, pulse_limit=1.0) as node:
+        node.meet()
+        assert node.next() == {"stopped": 1.0}
+        assert node.next() == {"exit": None}
+
+
 def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
-    """Its function answers nobody for several limits, once with Python busy and once blocked in the kernel."""
+    """Its function works for several limits: in Python, in the kernel, and in C that lets no other thread run."""
 
     def work(_: Any) -> str:
         end = time.monotonic() + 1.5
+        rounds = 0
         while time.monotonic() < end:
-            sum(range(1000))
+            sum(range(10_000_000))
+            rounds += 1
         threading.Event().wait(1.5)
+        sum(range(rounds * 20_000_000))  # for about 3 s
         return "done"
 
     with real_node(work, tmp_path, pulse_limit=1.0) as node:

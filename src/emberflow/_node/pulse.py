@@ -1,11 +1,13 @@
 """Whether a node is alive: asked now and then, and missed when it does not answer.
 
 A stopped process keeps its sockets, and its kernel goes on to acknowledge what comes: nothing but the lack of an
-answer tells that it is stopped.
+answer tells that it is stopped. Native code that computes for long without letting other threads run does not
+answer either; it uses the processor meanwhile, and is left alone.
 """
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 SHARE = 4  # questions within the limit, so that a node is missed after three quarters of it at the earliest
 
@@ -16,11 +18,16 @@ class Pulse:
     Args:
         limit: Seconds without a sign after which a node counts as stopped.
         ask: Asks it.
+
+    Attributes:
+        pid: The node's process on this host, once it is known.
     """
 
     def __init__(self, limit: float, ask: Callable[[], None]) -> None:
         self.limit = limit
+        self.pid: int | None = None
         self._ask = ask
+        self._ticks = 0
         self._heard: float | None = None
         self._asked: float | None = None
         self._is_stopped = False
@@ -52,7 +59,21 @@ class Pulse:
             return False
         if self._asked is None:
             self._asked = time.monotonic()
+            self._ticks = _ticks_of(self.pid)
             self._ask()
+            return False
+        if _ticks_of(self.pid) > self._ticks:
+            self.hear()
             return False
         self.stop()
         return True
+
+
+def _ticks_of(pid: int | None) -> int:
+    """Return the processor time that a process has used, in ticks; 0 if it is stopped, or nothing is known of it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    is_stopped = fields[0] in "Tt"
+    return 0 if is_stopped else int(fields[11]) + int(fields[12])

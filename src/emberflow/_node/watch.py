@@ -162,6 +162,7 @@ class Watch:
         data = os.read(self._child.status_fd, READ)
         for line in data.splitlines():
             message = json.loads(line)
+            self._pulse.pid = message.get("pid", self._pulse.pid)
             if "status" in message:
                 self.is_over.set()
                 self._pulse.stop()
