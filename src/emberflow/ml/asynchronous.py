@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,8 +120,7 @@ class Saved:
         state = read_state(self._folder)
         self.epoch: int = state.get("epoch", 0)
         self.history: dict[str, list[float]] = state.get("history", {})
-        _check_rows(ctx, state)
-        if state.get("workers", ctx.workers) == ctx.workers:
+        if _are_same_rows(ctx, state) and state.get("workers", ctx.workers) == ctx.workers:
             self.places: dict[str, Place] = state.get("places", {})
         else:  # the rows are dealt anew, and places mean nothing
             self.places = {str(rank): {"epoch": self.epoch, "step": 0} for rank in range(ctx.workers)}
@@ -147,18 +147,25 @@ class SavePlaces(SaveCheckpoints):
         self._write(epoch, arrays, {"places": places, "workers": self._ctx.workers, "contents": contents})
 
 
-def _check_rows(ctx: "Context", state: dict[str, Any]) -> None:
-    """Refuse rows that are not those of the checkpoint: the workers' places among them would mean nothing.
+def _are_same_rows(ctx: "Context", state: dict[str, Any]) -> bool:
+    """Tell whether the rows are those of the checkpoint: else the workers' places among them mean nothing.
 
-    Another number of workers divides the same rows otherwise; then only their number can be compared.
+    Another number of workers divides the same rows otherwise; then only their number can be compared. A restart has
+    the same DataFrame, whose rows may come in another order: its epoch starts again, as in synchronous training.
+    Another run has been given other data, which would go unnoticed.
     """
     saved = state.get("contents")
     if saved is None:
-        return
+        return True
     now = ctx._contents()  # noqa: SLF001 - not for users
-    is_same = now.digest == saved["digest"] if state["workers"] == ctx.workers else now.rows == saved["rows"]
-    if not is_same:
-        raise now.changed_from(saved["rows"], saved["digest"])
+    if now.digest == saved["digest"] if state["workers"] == ctx.workers else now.rows == saved["rows"]:
+        return True
+    error = now.changed_from(saved["rows"], saved["digest"])
+    if not ctx.attempt:
+        raise error
+    said = f"{error.problem} Epoch {state['epoch']} starts again. {error.fix}"
+    warnings.warn(said, UserWarning, stacklevel=2)
+    return False
 
 
 def _placed_dataset(
