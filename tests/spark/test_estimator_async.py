@@ -90,6 +90,7 @@ def test_a_killed_server_costs_a_restart_from_the_checkpoint(
     assert steps[0] > 200 - 30  # it went on where the first attempt stood
 
 
+@pytest.mark.full
 def test_other_rows_than_those_of_the_checkpoint_are_refused(
     spark_gpus: "SparkSession", tmp_path: Path
 ) -> None:
