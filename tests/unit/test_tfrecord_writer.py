@@ -169,6 +169,19 @@ def test_local_files_are_put_into_place_by_each_task(tmp_path: Path) -> None:
         writer_for("memory://x", writeLocality="local")
 
 
+def test_a_task_repeated_on_the_same_machine_replaces_its_local_files(tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    job = writer_for(path, writeLocality="local", recordsPerFile="1")
+    with task(1):
+        job.write(batches(1, 2, 3))
+        job.write(batches(1, 2))  # Spark heard nothing of the first run; the rows came out fewer
+    assert xs(rows_of(path)) == [1, 2]
+    assert len(names(path)) == 2
+    with task(2):
+        job.write(batches(4))
+    assert xs(rows_of(path)) == [1, 2, 4], "the files of other tasks stay"
+
+
 def test_what_cannot_be_written_is_said_before_the_job_runs(folder: str) -> None:
     with pytest.raises(ConfigError, match=r"Received: \['z'\]"):
         writer_for(folder, partitionColumns="z")
