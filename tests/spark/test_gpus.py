@@ -125,7 +125,7 @@ def test_scoring_gives_its_gpus_back_to_the_next_run(spark_gpus: "SparkSession",
     assert {row["seen"] for row in scored(spark_gpus, load_pid)} <= set(ALL)
     before = next_profile(spark_gpus)
     ring(what_i_see, workers=2, gpus=1, spark=spark_gpus)
-    assert next_profile(spark_gpus) == before + 1, "no new profile, so no new warning of wasted resources"
+    assert next_profile(spark_gpus) == before + 1, "no new profile, so no new warning of Spark's about it"
 
 
 def next_profile(spark: "SparkSession") -> int:

@@ -20,7 +20,7 @@ class _Wanted:
     gpus: int
 
 
-# Spark keeps every profile for ever, and warns with each new one of slots that its GPUs leave unused.
+# Spark keeps every profile for ever, and warns of each new one whose tasks do not ask for the executors' GPUs.
 _built: dict[_Wanted, Any] = {}
 _lock = threading.Lock()
 
