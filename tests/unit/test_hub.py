@@ -193,7 +193,7 @@ BIG = {"gathered": "x" * (8 * 1024 * 1024)}  # more than the kernel holds for on
 def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 1.0)
+    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 2.0)
     with join(hub, 0) as stuck, join(hub, 1) as other:
         assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
         channel = Channel(other)
@@ -204,11 +204,11 @@ def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
             assert channel.receive() == {"number": number}
         channel.send({"log": "I can be heard, too"})
         assert next_event(hub)["log"] == "I can be heard, too"
-        assert time.monotonic() - started < 0.9  # before the other was given up
+        assert time.monotonic() - started < 1.9  # before the other was given up
         event = next_event(hub)
         assert (event["rank"], event["gone"]) == (0, True)
-        assert event["why"] == "it has not read what the driver sent for 1 s"
-        assert 0.9 < time.monotonic() - started < 5
+        assert event["why"] == "it has not read what the driver sent for 2 s"
+        assert 1.9 < time.monotonic() - started < 8
         hub.send(0, {"number": 4})  # to nobody
         hub.send(1, {"number": 4})
         assert channel.receive() == {"number": 4}
