@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from emberflow._feed.files import Fragment
-from emberflow.errors import NodeLostError
+from emberflow.errors import NodeLostError, PeerError
 from tests.spark.watching import START, await_begun, await_file, begin, error_of, start_run
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ def test_a_rank_that_holds_the_others_up_is_named(
     begun = await_begun(tmp_path, 1)
     if fault == "stopped task":
         begun.python_worker.send_signal(signal.SIGSTOP)
-    # The driver looks four times within the limit, and a task has as long again to answer.
-    error = error_of(run, begun.at + 2.25 * LIMIT, f"{fault}, beyond its {2.25 * LIMIT:g} s")
+    # The driver looks four times within the limit; a task has as long again to answer, and Spark 5 s to end it.
+    allowed = 2.5 * LIMIT + 5.0 if fault == "stopped task" else 1.5 * LIMIT
+    error = error_of(run, begun.at + allowed, f"{fault}, beyond {allowed:g} s")
     print(error)
     assert isinstance(error, NodeLostError)
     assert error.rank == 1
@@ -67,6 +68,25 @@ def test_a_rank_that_holds_the_others_up_is_named(
         "function that asks for no rows": "for it to ask for its next rows",
     }
     assert re.search(said[fault], str(error))
+
+
+@pytest.mark.full
+def test_where_nobody_can_tell_who_is_missing_the_wait_ends_all_the_same(
+    spark_cluster: "SparkSession", tmp_path: Path
+) -> None:
+    run = start_run(
+        spark_cluster,
+        training(tmp_path, "function that asks for no rows"),
+        data=spark_cluster.range(0, 20_000, 1, 4),
+        cache=False,
+        exchange_timeout=LIMIT,
+        driver_host="127.0.0.9",  # nobody listens there: the nodes meet by Spark's barrier
+    )
+    error = error_of(run, await_begun(tmp_path, 1).at + 1.5 * LIMIT, "nobody knows whom a stream waits for")
+    assert isinstance(error, PeerError)
+    assert "Chief 0 on" in str(error)
+    assert "within 3 s (exchange_timeout)" in str(error)
+    assert "driver_host" in error.fix
 
 
 class Slow:

@@ -49,7 +49,14 @@ def test_a_lost_node_says_how_its_process_ended() -> None:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(-11, "SIGSEGV"), (-6, "SIGABRT"), (3, "status 3"), (0, "status 0"), (None, "had to be ended")],
+    [
+        (-11, "SIGSEGV"),
+        (-6, "SIGABRT"),
+        (-signal.SIGBUS, "a file that it had mapped could not be read"),
+        (3, "status 3"),
+        (0, "status 0"),
+        (None, "had to be ended"),
+    ],
 )
 def test_every_exit_status_is_named_and_has_a_remedy(status: int | None, words: str) -> None:
     problem, fix = describe_exit(status)

@@ -145,6 +145,11 @@ def describe_exit(status: int | None) -> tuple[str, str]:
             "its process was killed by SIGKILL",
             "If nobody killed it the host ran out of memory: raise spark.executor.memoryOverhead, or use less.",
         )
+    if status == -signal.SIGBUS:
+        return (
+            "its process was ended by SIGBUS: a file that it had mapped could not be read",
+            "Rows are mapped from local disk: check that disk for errors (dmesg), or pass spool_dir= on another one.",
+        )
     if status < 0:
         return (
             f"its process was ended by {_signal_name(-status)}",
