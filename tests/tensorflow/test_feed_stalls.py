@@ -40,7 +40,10 @@ def training(folder: Path, fault: str) -> Any:
     return train
 
 
-@pytest.mark.parametrize("fault", ["stopped node", "stopped task", "function that asks for no rows"])
+@pytest.mark.parametrize(
+    "fault",
+    ["stopped node", "stopped task", pytest.param("function that asks for no rows", marks=pytest.mark.full)],
+)
 def test_a_rank_that_holds_the_others_up_is_named(
     spark_cluster: "SparkSession", tmp_path: Path, fault: str
 ) -> None:
