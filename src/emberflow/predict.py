@@ -65,6 +65,7 @@ def predict(
     """
     from pyspark.sql.functions import col
 
+    from emberflow._interpreter import map_in_arrow
     from emberflow._score.plan import Request, check_frame, plan_scoring
     from emberflow._score.reading import read_model
     from emberflow._score.source import Asked
@@ -87,4 +88,4 @@ def predict(
     plan = plan_scoring(df, source, facts, request)
     task = functools.partial(score_task, plan.spec)
     picked = df.select(*(col(name).alias(alias) for name, alias in plan.columns.items()))
-    return picked.mapInArrow(task, plan.schema, profile=plan.profile)
+    return map_in_arrow(picked, task, plan.schema, profile=plan.profile)

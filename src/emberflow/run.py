@@ -106,7 +106,8 @@ def run(
         >>> ef.run(whoami, workers=2).value  # doctest: +SKIP
         'chief of 2'
     """
-    from emberflow._spark.facts import check_facts, is_connect, read_facts
+    from emberflow._interpreter import is_connect
+    from emberflow._spark.facts import check_facts, read_facts
     from emberflow._spark.rows import data_spec, read_data
     from emberflow._spark.shipping import ship
     from emberflow._spark.supervise import Program

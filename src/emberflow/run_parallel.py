@@ -57,7 +57,8 @@ def run_parallel(
         >>> [result.value for result in results]  # doctest: +SKIP
         [0, 1, 4, 9]
     """
-    from emberflow._spark.facts import is_connect, read_facts
+    from emberflow._interpreter import is_connect
+    from emberflow._spark.facts import read_facts
     from emberflow._spark.shipping import ship
 
     _check(tasks=tasks, gpus=gpus)
@@ -112,8 +113,8 @@ def _collect(
     spark: "SparkSession", fn: bytes, plan: "RunPlan", facts: "ClusterFacts", *, tasks: int, barrier: bool
 ) -> list[Any]:
     """Run one Spark job of that many tasks; end it if this call ends before it."""
+    from emberflow._interpreter import is_connect, map_in_arrow
     from emberflow._spark.alone import ALONE_SCHEMA, alone_task
-    from emberflow._spark.facts import is_connect
     from emberflow._spark.job import translate
     from emberflow._spark.profiles import check_gpus, profile_of
     from emberflow.config import RunConfig
@@ -126,7 +127,7 @@ def _collect(
     tagged: Any = spark if is_connect(spark) else spark.sparkContext
     (tagged.addTag if is_connect(spark) else tagged.addJobTag)(tag)
     try:
-        return seats.mapInArrow(task, ALONE_SCHEMA, barrier=barrier, profile=profile).collect()
+        return map_in_arrow(seats, task, ALONE_SCHEMA, barrier=barrier, profile=profile).collect()
     except EmberflowError:
         raise
     except Exception as error:

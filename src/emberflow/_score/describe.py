@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from emberflow import storage
+from emberflow._interpreter import map_in_arrow
 from emberflow._score.facts import ModelFacts
 from emberflow._score.source import Asked, describe_path, fingerprint, is_keras_file, no_model
 from emberflow.errors import EmberflowError, ModelError, StorageError
@@ -55,7 +56,7 @@ def _described_here(path: str, asked: Asked) -> tuple[ModelFacts, str]:
 
 def _described_there(spark: "SparkSession", path: str, asked: Asked) -> tuple[ModelFacts, str]:
     task = functools.partial(_describe_task, cloudpickle.dumps((path, asked)))
-    row = spark.range(0, 1, 1, 1).mapInArrow(task, SCHEMA).collect()[0]
+    row = map_in_arrow(spark.range(0, 1, 1, 1), task, SCHEMA).collect()[0]
     return _read((row["facts"], row["key"], row["problem"], row["fix"]))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberflow._interpreter import is_connect
 from emberflow._score.describe import described
 from emberflow._score.facts import ModelFacts
 from emberflow._score.keras_model import describe_keras
@@ -20,7 +21,6 @@ from emberflow._score.source import (
     ship_file,
     shipped_objects,
 )
-from emberflow._spark.facts import is_connect
 from emberflow._spark.shipping import ship
 
 if TYPE_CHECKING:

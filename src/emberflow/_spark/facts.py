@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emberflow._interpreter import is_connect
 from emberflow._wire.sockets import unbracketed
 from emberflow.config import PortRange, check_resource, parse_port_range
 from emberflow.errors import ClusterError, EncryptionError
@@ -52,11 +53,6 @@ class ClusterFacts:
     gpus_per_task: float = 0.0
     parameter_servers: str = "0"
     port_range: PortRange | None = None
-
-
-def is_connect(spark: "SparkSession") -> bool:
-    """Tell whether the session is a Spark Connect client."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> ClusterFacts:

@@ -5,9 +5,11 @@ import dataclasses
 import functools
 import queue
 import re
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from emberflow._interpreter import DRIVER_PYTHON, map_in_arrow
 from emberflow._node.outcome import Outcome
 from emberflow._plan.stages import Stage
 from emberflow._spark.facts import ClusterFacts
@@ -103,7 +105,7 @@ class Job:
     def _run_tasks(self, seats: "DataFrame", stage: Stage) -> list[Any]:
         task = functools.partial(run_task, dataclasses.replace(self._spec, first_rank=stage.first_rank))
         profile = profile_of(stage, self._facts)
-        return seats.mapInArrow(task, OUTPUT_SCHEMA, barrier=True, profile=profile).collect()
+        return map_in_arrow(seats, task, OUTPUT_SCHEMA, barrier=True, profile=profile).collect()
 
 
 @contextlib.contextmanager
@@ -133,6 +135,7 @@ def lost_task_in(error: BaseException) -> tuple[int, str] | None:
     return int(found[1]), "" if KILLED.search(found[2]) else found[2]
 
 
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext"
 # What Spark says, and what it means for the user: the first match counts.
 TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
@@ -142,14 +145,28 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "Install emberflow on every executor, or send an environment with --archives, and set PYSPARK_PYTHON to it.",
     ),
     (
-        r"PYTHON_VERSION_MISMATCH\][^\n]*",
-        "Executors and driver run different versions of Python.",
-        "Set the environment variable PYSPARK_PYTHON to the driver's Python before the session starts.",
+        r"PACKAGE_NOT_INSTALLED\] (\w+) >= ([\d.]+)",
+        "Spark needs the package {0}, version {1} or newer, on the driver and on every executor.",
+        "pip install emberflow into the Python of the driver and of the executors: it brings all of these.",
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH\](?:[^\n]*?version: (\d[\d.]*\d))?",
+        (
+            "Executors and driver run different versions of Python. "
+            "Received: Python {0} on executors, the driver's Python {driver}."
+        ),
+        (
+            "Before the session starts, name a Python {minor} of the executors: "
+            "export PYSPARK_PYTHON=/path/on/executors/bin/python{minor}"
+        ),
     ),
     (
         r"Cannot run program \"([^\"]+)\"",
-        "The executors cannot start {0} as their Python.",
-        "Set the environment variable PYSPARK_PYTHON to a Python that exists on every executor.",
+        "The executors cannot start {0} as their Python. Received: the driver's Python {driver}.",
+        (
+            "Before the session starts, name a Python that exists on every executor: "
+            "export PYSPARK_PYTHON=/path/on/executors/bin/python"
+        ),
     ),
     (
         r"SPARK-24819|BARRIER_STAGE_WITH_INSUFFICIENT_SLOTS|require more slots",
@@ -172,6 +189,7 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "Keep the session until run has returned.",
     ),
 )
+LACKING = re.compile(r"(The executors' Python \S+ \([^\n]+)\nFix: ([^\n]+)")  # what a task says of its Python
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
 LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
 KILLED = re.compile(r"ExecutorLostFailure|Python worker exited unexpectedly")
@@ -203,9 +221,12 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
             "The Spark job of this run was cancelled while its nodes ran.",
             fix="Run it again; if nobody cancelled it, look at the Spark UI's list of failed jobs.",
         )
+    if found := LACKING.search(text):
+        return ClusterError(found[1], fix=found[2])
     for pattern, problem, fix in TRANSLATIONS:
         if found := re.search(pattern, text):
-            return ClusterError(problem.format(*found.groups()), fix=fix)
+            groups = [group or "unknown" for group in found.groups()]
+            return ClusterError(problem.format(*groups, driver=DRIVER_PYTHON), fix=fix.format(minor=MINOR))
     if found := LOST.search(text):
         return NodeLostError(
             f"An executor went away while nodes started there: {found[0]}",

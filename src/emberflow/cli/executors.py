@@ -16,6 +16,8 @@ def ask(master: str) -> dict[str, Any]:
     """Start a session on `master`; return its slots and what one task on each says of itself."""
     from pyspark.sql import SparkSession
 
+    from emberflow._interpreter import driver_python
+
     builder = SparkSession.builder.appName("emberflow doctor")
     if master.startswith("sc://"):
         spark, slots = builder.remote(master).getOrCreate(), None
@@ -24,7 +26,9 @@ def ask(master: str) -> dict[str, Any]:
         slots = spark.sparkContext.defaultParallelism
     try:
         tasks = min(slots or 2, TASKS_AT_MOST)
-        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string").collect()
+        with driver_python(spark):  # as `ef.run` does
+            asked = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string")
+        rows = asked.collect()
         if slots is not None:
             from emberflow._spark.slots import count_slots
 

@@ -28,10 +28,12 @@ def register(spark: "SparkSession") -> None:
     Spark looks for installed data sources once, when the first one is used. Call this where emberflow came later,
     by ``spark.addArtifact`` for example.
     """
+    from emberflow._interpreter import driver_python
     from emberflow.tfrecord.source import TFRecordSource, TFRecordsSource
 
-    spark.dataSource.register(TFRecordSource)
-    spark.dataSource.register(TFRecordsSource)
+    with driver_python(spark):
+        spark.dataSource.register(TFRecordSource)
+        spark.dataSource.register(TFRecordsSource)
 
 
 def write(

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow import storage
+from emberflow._interpreter import driver_python, map_in_arrow
 from emberflow.errors import StorageError
 from emberflow.tfrecord.columns import Column, Doubles, RecordType, columns_of
 from emberflow.tfrecord.decode import decode
@@ -48,9 +49,10 @@ def struct_column(
 
 
 def _udf(fn: Any, kind: Any, column: "SparkColumn | str") -> "SparkColumn":
-    from pyspark.sql import functions
+    from pyspark.sql import SparkSession, functions
 
-    wrapped: SparkColumn = functions.arrow_udf(fn, kind)(column)  # type: ignore[attr-defined] # not in its stubs
+    with driver_python(SparkSession.getActiveSession()):
+        wrapped: SparkColumn = functions.arrow_udf(fn, kind)(column)  # type: ignore[attr-defined] # not in its stubs
     return wrapped
 
 
@@ -95,7 +97,7 @@ def check_absent(spark: "SparkSession", path: str, *, is_error: bool) -> bool:
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"found": [storage.exists(qualified(path))]})
 
-    (row,) = spark.range(1, numPartitions=1).mapInArrow(look, "found boolean").collect()
+    (row,) = map_in_arrow(spark.range(1, numPartitions=1), look, "found boolean").collect()
     if row["found"] and is_error:
         raise StorageError(
             f"Expected nothing at the path. Received: path={path!r}, which exists.",

@@ -1,0 +1,115 @@
+"""Which Python runs our tasks: on a Spark of this machine the driver's own; elsewhere the error says which."""
+
+import functools
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER_PYTHON = f"{platform.python_version()} ({sys.executable})"
+SPARKS_CHOICE = "python3"  # what PySpark names where nobody has chosen
+
+# PySpark reads the interpreter from the context when it makes a function; two threads must not interleave here.
+_NAMING = threading.Lock()
+
+
+def map_in_arrow(
+    frame: "DataFrame", task: Callable[..., Any], schema: Any, *, barrier: bool = False, profile: Any = None
+) -> "DataFrame":
+    """Return ``frame.mapInArrow(task, ...)``, run by the right Python, or with an error that names the wrong one."""
+    spark = frame.sparkSession
+    payload = cloudpickle.dumps(task)
+    start = functools.partial(_start, payload, DRIVER_PYTHON, fix_for(spark))
+    with driver_python(spark):
+        return frame.mapInArrow(start, schema, barrier=barrier, profile=profile)
+
+
+@contextmanager
+def driver_python(spark: "SparkSession | None") -> Iterator[None]:
+    """Have the Python functions that are made in the block run by the driver's interpreter, on this machine's Spark.
+
+    Spark starts the first `python3` of the PATH unless PYSPARK_PYTHON says otherwise, and that is another one
+    wherever a virtual environment is used without activating it.
+    """
+    context = None if spark is None or is_connect(spark) else spark.sparkContext
+    with _NAMING:
+        program = None if context is None else _chosen(context)
+        if context is None or program is None:
+            yield
+            return
+        context.pythonExec = program
+        try:
+            yield
+        finally:
+            context.pythonExec = SPARKS_CHOICE
+
+
+def is_connect(spark: "SparkSession") -> bool:
+    """Tell whether the session is a Spark Connect client."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def is_this_machine(master: str) -> bool:
+    """Tell whether a master starts its executors on the driver's machine.
+
+    >>> [is_this_machine(master) for master in ("local", "local[2]", "local-cluster[2,1,1024]", "spark://a:1")]
+    [True, True, True, False]
+    """
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def fix_for(spark: "SparkSession") -> str:
+    """Return how the user names another Python for the executors of this session."""
+    if is_connect(spark):
+        return (
+            "Install emberflow on every executor and restart the Spark Connect server with PYSPARK_PYTHON set to "
+            "that Python, or name it in this session: "
+            'spark.conf.set("spark.sql.execution.pyspark.python", "/path/on/executors/bin/python").'
+        )
+    if is_this_machine(str(spark.sparkContext.master)):
+        return f"Before the session starts: export PYSPARK_PYTHON={sys.executable}"
+    return (
+        "Install emberflow on every executor and name that Python before the session starts: "
+        "export PYSPARK_PYTHON=/path/on/executors/bin/python, or spark-submit --conf "
+        "spark.pyspark.python=/path/on/executors/bin/python. If executors share the driver's disk: "
+        f"export PYSPARK_PYTHON={sys.executable}"
+    )
+
+
+def _chosen(context: Any) -> str | None:
+    """Return the Python to name in place of Spark's choice; None where the user or the cluster decides."""
+    if context.pythonExec != SPARKS_CHOICE or "PYSPARK_PYTHON" in os.environ:
+        return None
+    if not is_this_machine(str(context.master)):
+        return None
+    return context.getConf().get("spark.pyspark.python") or sys.executable or None
+
+
+def _start(payload: bytes, driver: str, fix: str, batches: Any) -> Any:
+    """Run the task where emberflow is installed; say where it is not which Python lacks it."""
+    import pickle
+    import platform
+    import socket
+    import sys
+
+    try:
+        task = pickle.loads(payload)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"The executors' Python {platform.python_version()} ({sys.executable}) on {socket.gethostname()} "
+            f"has no module {error.name}. Received: the driver's Python {driver}.\nFix: {fix}"
+        ) from None
+    return task(batches)
+
+
+_start.__module__ = (
+    "__main__"  # functions of "__main__" travel by value: it must run where emberflow is missing
+)
