@@ -161,5 +161,7 @@ def _write_program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".java-", delete=False) as new:
         new.write(text)
+        new.flush()
+        os.fsync(new.fileno())  # a rename alone may leave an empty program after a power failure
     Path(new.name).chmod(0o755)
     Path(new.name).replace(path)

@@ -3,14 +3,16 @@
 A path is a local path (``/data/x``, ``x``, ``file:/data/x``) or any URL that fsspec knows (``hdfs://``,
 ``s3://``, ``gs://``, ``memory://``). Paths that come back have the form of the path that went in.
 
-A folder is published whole or not at all. Where a rename is atomic (local disk, HDFS) the folder is uploaded
-under a hidden name beside its target and then renamed. Object stores have no rename: there the files go below
-a prefix that nobody else uses, and the manifest ``_manifest.json``, one object written last, says which one
-counts. `folder_root` gives the place where the files really are; `get_folder` and `list_files` go through it.
+A folder is published whole or not at all, on local disk also when the machine fails (`_durable`). Where a
+rename is atomic (local disk, HDFS) the folder is uploaded under a hidden name beside its target and then renamed.
+Object stores have no rename: there the files go below a prefix that nobody else uses, and the manifest
+``_manifest.json``, one object written last, says which one counts. `folder_root` gives the place where the files
+really are; `get_folder` and `list_files` go through it.
 """
 
 import json
 import posixpath
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from emberflow._durable import make_folders, sync_folder, sync_tree
 from emberflow.errors import StorageError
 
 MANIFEST = "_manifest.json"
 RENAMING = frozenset({"file", "local", "hdfs", "viewfs"})  # a rename is atomic here
 
+_PREFIX = re.compile(r"files-[0-9a-f]{32}")
 _LOCAL = frozenset({"file", "local"})
 _HADOOP = frozenset({"hdfs", "viewfs"})
 _SAME_STORE = {
@@ -137,9 +141,10 @@ def write_bytes(path: str, content: bytes) -> None:
             file.write(content)
         return
     aside = sibling(path, f".{_name(path)}.{uuid.uuid4().hex}.tmp")
+    _make_folder_of(path)
     with open_file(aside, "wb") as file:
         file.write(content)
-    rename(aside, path)
+    publish(aside, path)
 
 
 def exists(path: str) -> bool:
@@ -201,6 +206,13 @@ def rename(source: str, target: str) -> None:
             place.fs.mv(place.path, to, recursive=True, **more)
 
 
+def publish(source: str, target: str) -> None:
+    """Rename a file or folder to its final name; on local disk its content is safe before, and its name after."""
+    _sync_content(source)
+    rename(source, target)
+    _sync_name(target)
+
+
 def put_folder(local: str | Path, path: str, *, overwrite: bool = True) -> None:
     """Publish a local folder at a path or URL: all of it, or (after a failure) none of it.
 
@@ -230,8 +242,12 @@ def get_folder(path: str, local: str | Path) -> None:
             fix="Check the path, and that the program that wrote it ended well.",
         )
     with _translated(path):
-        for source in (_place(file.path).path for file in files):
-            target = Path(local) / source[len(place.path) :].strip("/")
+        sources = [_place(file.path).path for file in files]
+        names = [
+            _name_below(place.path, source) for source in sources
+        ]  # all are looked at before one is copied
+        for source, name in zip(sources, names, strict=True):
+            target = Path(local) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             place.fs.get_file(source, str(target))
 
@@ -240,16 +256,36 @@ def folder_root(path: str) -> str:
     """Return where the files of a published folder are: the path, or the prefix its manifest names."""
     if protocol_of(path) in RENAMING or not exists(join(path, MANIFEST)):
         return path
-    return join(path, str(json.loads(read_bytes(join(path, MANIFEST)))["prefix"]))
+    prefix = str(json.loads(read_bytes(join(path, MANIFEST)))["prefix"])
+    if not _PREFIX.fullmatch(prefix):  # whoever replaces the folder deletes what the manifest names
+        raise StorageError(
+            f"The manifest of {path!r} must name a folder of its own. Received: prefix={prefix!r}.",
+            fix="Somebody else wrote this manifest: check who may write there, and publish the folder again.",
+        )
+    return join(path, prefix)
+
+
+def _name_below(root: str, source: str) -> str:
+    """Return a file's path below the folder it was listed in; refuse one that would lead out of a copy."""
+    name = source[len(root) :].strip("/")
+    if not source.startswith(root) or ".." in name.split("/"):
+        raise StorageError(
+            f"Names in a folder must stay inside it. Received: {source!r} in the listing of {root!r}.",
+            fix="Somebody put a file there that would be written outside the copy: delete it.",
+        )
+    return name
 
 
 def _put_by_rename(local: Path, path: str) -> None:
     aside, old = (sibling(path, f".{_name(path)}.{uuid.uuid4().hex}.{end}") for end in ("tmp", "old"))
     try:
+        _make_folder_of(path)
         _upload(local, aside)
+        _sync_content(aside)
         if exists(path):
             rename(path, old)  # a folder cannot be replaced in one step: the old one waits for the new one
         rename(aside, path)
+        _sync_name(path)
     except BaseException:
         if exists(old) and not exists(path):
             rename(old, path)
@@ -269,6 +305,25 @@ def _put_by_manifest(local: Path, path: str) -> None:
         raise
     if before != path:
         delete(before)
+
+
+def _make_folder_of(path: str) -> None:
+    """Make the local folder that a path is in, and have the disk keep its name; stores make theirs themselves."""
+    if is_local(path):
+        with _translated(path):
+            make_folders(Path(_place(path).path).parent)
+
+
+def _sync_content(path: str) -> None:
+    if is_local(path):
+        with _translated(path):
+            sync_tree(Path(_place(path).path))
+
+
+def _sync_name(path: str) -> None:
+    if is_local(path):
+        with _translated(path):
+            sync_folder(Path(_place(path).path).parent)
 
 
 def _upload(local: Path, path: str) -> list[str]:

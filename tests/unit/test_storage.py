@@ -1,5 +1,6 @@
 """The storage layer on local disk, which renames, and on fsspec's memory, taken as an object store."""
 
+import json
 import sys
 import uuid
 from pathlib import Path
@@ -198,3 +199,46 @@ def test_an_hdfs_client_is_never_cached() -> None:
 )
 def test_join(base: str, parts: tuple[str, ...], whole: str) -> None:
     assert storage.join(base, *parts) == whole
+
+
+@pytest.mark.parametrize("key", ["../../evil.txt", "deep/../../../evil.txt"])
+def test_a_stored_name_that_leads_out_of_the_copy_is_refused_before_anything_is_copied(
+    key: str, folder: Path, tmp_path: Path
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    target = f"memory://{uuid.uuid4().hex}"
+    storage.put_folder(folder, target)
+    fs, root = storage.file_system(storage.folder_root(target))
+    assert isinstance(fs, MemoryFileSystem)
+    fs.pipe_file(f"{root}/{key}", b"evil")  # an object store takes any key
+    with pytest.raises(StorageError, match=r"must stay inside it.*evil\.txt"):
+        storage.get_folder(target, tmp_path / "a" / "b" / "copy")
+    assert list(tmp_path.rglob("evil.txt")) == []
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_listing_that_names_files_of_elsewhere_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    target = f"memory://{uuid.uuid4().hex}"
+    storage.put_folder(folder, target)
+    listing = {"/etc/passwd": {"name": "/etc/passwd", "type": "file", "size": 1}}
+    monkeypatch.setattr(MemoryFileSystem, "find", lambda *_, **__: listing)
+    with pytest.raises(StorageError, match="must stay inside it"):
+        storage.get_folder(target, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("prefix", ["..", "", "files-1", "../neighbour", "/"])
+def test_a_manifest_that_names_another_folder_is_refused(prefix: str, folder: Path) -> None:
+    base = f"memory://{uuid.uuid4().hex}"
+    storage.write_bytes(storage.join(base, "neighbour", "kept"), b"1")
+    target = storage.join(base, "model")
+    storage.write_bytes(storage.join(target, storage.MANIFEST), json.dumps({"prefix": prefix}).encode())
+    with pytest.raises(StorageError, match="manifest"):
+        storage.folder_root(target)
+    with pytest.raises(StorageError, match="manifest"):  # it deletes what the old manifest names
+        storage.put_folder(folder, target)
+    assert storage.exists(storage.join(base, "neighbour", "kept"))

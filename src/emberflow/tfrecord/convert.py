@@ -92,7 +92,7 @@ def convert_file(
                 sink.write(batch)
                 done += batch.num_rows
                 tell(done, rows.total)
-        storage.rename(aside, target)
+        storage.publish(aside, target)
     except BaseException:
         storage.delete(aside)
         raise
