@@ -146,17 +146,21 @@ def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> 
     from emberflow.ml.training import model_of
 
     metadata, root = _read_metadata(path)
-    if metadata["emberflow"]["has_code"] and not trusted:
+    files = {name: storage.join(root, name) for name in (BUILDER, KERAS_FILE, CALLBACKS)}
+    present = {name for name, file in files.items() if storage.exists(file)}
+    code = present & {BUILDER, CALLBACKS}  # by what is there: the metadata may lie
+    if code and not trusted:
         raise ConfigError(
-            f"{path} holds a building function or callbacks, which are code. Received: trusted=False.",
+            f"{path} holds code, a building function or callbacks ({', '.join(sorted(code))}). "
+            "Received: trusted=False.",
             fix="If you trust who wrote it: KerasEstimator.load(path, trusted=True).",
         )
     estimator = cls()
     for name, take in ((BUILDER, pickle.loads), (KERAS_FILE, model_of)):
-        if storage.exists(storage.join(root, name)):
-            estimator.setModel(take(storage.read_bytes(storage.join(root, name))))
-    if storage.exists(storage.join(root, CALLBACKS)):
-        estimator.setCallbacks(pickle.loads(storage.read_bytes(storage.join(root, CALLBACKS))))
+        if name in present:
+            estimator.setModel(take(storage.read_bytes(files[name])))
+    if CALLBACKS in present:
+        estimator.setCallbacks(pickle.loads(storage.read_bytes(files[CALLBACKS])))
     return _with_params(estimator, metadata)
 
 
