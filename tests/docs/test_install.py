@@ -1,0 +1,59 @@
+"""A new user's first minutes: install the wheel, run README's first block, with nothing set and nothing activated."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.docs import fresh_environment as fresh
+from tests.sessions import Sessions
+
+README = (fresh.ROOT / "README.md").read_text()
+BLOCK_TIMEOUT = 280.0
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fresh.built_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def run_by(python: Path, program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a program by the environment's Python, on a PATH whose `python3` is another one."""
+    (folder / "program.py").write_text(program)
+    return subprocess.run(
+        [python, "program.py"],
+        cwd=folder,
+        env=fresh.plain_environment(fresh.other_python3(folder / "bin"), folder),
+        capture_output=True,
+        text=True,
+        timeout=BLOCK_TIMEOUT,
+    )
+
+
+def assert_first_block_runs(python: Path, folder: Path) -> None:
+    block = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[0]
+    done = run_by(python, block, folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    table = [line for line in done.stdout.splitlines() if line.startswith("|[")]
+    assert len(table) == 3, done.stdout
+    assert "ERROR" not in done.stderr, done.stderr[-4000:]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_first_block_runs_with_what_the_wheel_declares(
+    wheel: Path, tmp_path: Path, sessions: Sessions
+) -> None:
+    sessions.close()
+    python, packages = fresh.bare_environment(tmp_path / "env")
+    fresh.install_by_links(wheel, packages)
+    assert_first_block_runs(python, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("nothing_left")
+def test_the_first_block_runs_after_a_real_install(wheel: Path, tmp_path: Path, sessions: Sessions) -> None:
+    sessions.close()
+    python, _ = fresh.bare_environment(tmp_path / "env")
+    fresh.install_from_index(wheel, python)
+    assert_first_block_runs(python, tmp_path)
