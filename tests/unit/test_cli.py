@@ -55,6 +55,10 @@ def test_help_imports_nothing_heavy() -> None:
         ("tensorflow", "3.0.0rc1", "warning"),
         ("keras", "2.15.0", "failure"),
         ("keras", "3.15.1", "ok"),
+        ("pandas", None, "failure"),
+        ("pandas", "2.1.4", "failure"),
+        ("pandas", "2.3.3", "ok"),
+        ("pandas", "3.0.1", "warning"),
     ],
 )
 def test_versions(name: str, version: str | None, state: str) -> None:
@@ -107,9 +111,22 @@ def test_executors_python_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "lacks tensorflow" in checks.check_executor_python().text
 
 
+def test_spark_s_own_python_is_compared_where_nobody_chose_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bare = f'{{"version": {list(sys.version_info[:2])}, "prefix": "/usr", "missing": ["emberflow"]}}'
+    fake_python(tmp_path / "python3", bare)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = checks.check_executor_python()
+    assert finding.state == "warning", "our own tasks run this Python: nothing stands in their way"
+    assert "lacks emberflow" in finding.text
+    assert finding.remedy == f"export PYSPARK_PYTHON={sys.executable}"
+
+
 def answer(**other: Any) -> dict[str, Any]:
     said: dict[str, Any] = {"host": "a", "python": list(sys.version_info[:2]), "program": sys.executable}
-    for name in ("emberflow", "tensorflow", "keras"):
+    for name in ("emberflow", "tensorflow", "keras", "pandas"):
         said[name] = checks.installed_version(name)
     return {key: value for key, value in (said | other).items() if value is not None}
 
@@ -131,6 +148,14 @@ def test_executors_that_differ_are_named() -> None:
     assert states([answer(), missing])["Executors' tensorflow"] == "failure"
     assert states([answer(keras="3.10.0")])["Executors' keras"] == "warning"
     assert states([answer()], slots=None)["Executor slots"] == "unknown"
+
+
+def test_executors_that_cannot_run_our_python_are_not_blamed_on_the_master() -> None:
+    log = "Error: [PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found."
+    finding = doctor._no_session("spark://a:1", log)
+    assert "PyArrow" in finding.text
+    assert "pip install emberflow" in finding.remedy
+    assert "address" in doctor._no_session("spark://a:1", "Error: Connection refused").remedy
 
 
 def test_a_cluster_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -90,9 +90,20 @@ def test_a_refusal_reaches_the_user_as_an_error_that_is_not_worth_a_restart() ->
     [
         ("ModuleNotFoundError: No module named 'emberflow'", ClusterError, "no module emberflow"),
         (
-            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9",
+            "ModuleNotFoundError: The executors' Python 3.11.2 (/usr/bin/python3) on a has no module emberflow. "
+            "Received: the driver's Python 3.11.9 (/env/bin/python).\nFix: export PYSPARK_PYTHON=/env/bin/python\n",
             ClusterError,
-            "PYSPARK_PYTHON",
+            "(/env/bin/python).\nFix: export PYSPARK_PYTHON=/env/bin/python",
+        ),
+        (
+            "[PACKAGE_NOT_INSTALLED] Pandas >= 2.2.0 must be installed; however, it was not found.",
+            ClusterError,
+            "the package Pandas, version 2.2.0 or newer",
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11,",
+            ClusterError,
+            f"Python 3.9 on executors, the driver's Python {sys.version.split()[0]} ({sys.executable})",
         ),
         ('java.io.IOException: Cannot run program "python9": error=2', ClusterError, "python9"),
         ("[SPARK-24819]: Barrier execution mode does not allow", ClusterError, "slots"),

@@ -208,6 +208,17 @@ def is_called_off(error: Exception | None) -> bool:
     return error is not None and bool(CANCELLED.search(str(error)) or re.search(STOPPED, str(error)))
 
 
+def known_error(text: str) -> ClusterError | None:
+    """Return what Spark's text means, if it is one of those that we know."""
+    if found := LACKING.search(text):
+        return ClusterError(found[1], fix=found[2])
+    for pattern, problem, fix in TRANSLATIONS:
+        if found := re.search(pattern, text):
+            groups = [group or "unknown" for group in found.groups()]
+            return ClusterError(problem.format(*groups, driver=DRIVER_PYTHON), fix=fix.format(minor=MINOR))
+    return None
+
+
 def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowError:
     """Return Spark's error as one of ours.
 
@@ -221,12 +232,8 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
             "The Spark job of this run was cancelled while its nodes ran.",
             fix="Run it again; if nobody cancelled it, look at the Spark UI's list of failed jobs.",
         )
-    if found := LACKING.search(text):
-        return ClusterError(found[1], fix=found[2])
-    for pattern, problem, fix in TRANSLATIONS:
-        if found := re.search(pattern, text):
-            groups = [group or "unknown" for group in found.groups()]
-            return ClusterError(problem.format(*groups, driver=DRIVER_PYTHON), fix=fix.format(minor=MINOR))
+    if known := known_error(text):
+        return known
     if found := LOST.search(text):
         return NodeLostError(
             f"An executor went away while nodes started there: {found[0]}",

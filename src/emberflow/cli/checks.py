@@ -21,7 +21,9 @@ VERSIONS: dict[str, tuple[Version, Version]] = {
     "pyspark": ((4, 1), (4, 3)),
     "tensorflow": ((2, 20), (2, 21)),
     "keras": ((3, 10), (3, 15)),
+    "pandas": ((2, 2), (2, 3)),  # Spark's mapInArrow asks for it
 }
+LABELS = {"pyspark": "Spark", "tensorflow": "TensorFlow", "keras": "Keras", "pandas": "pandas"}
 NEWEST_PYTHON = (3, 13)
 
 # In a process of its own: importing TensorFlow may end a process (wrong CPU), and takes long.
@@ -33,7 +35,7 @@ print(json.dumps({"backend": keras.backend.backend(), "gpus": len(tf.config.list
 _WHO = """
 import json, sys
 from importlib.util import find_spec
-missing = [name for name in ("pyarrow", "tensorflow", "emberflow") if find_spec(name) is None]
+missing = [name for name in ("pyarrow", "pandas", "tensorflow", "emberflow") if find_spec(name) is None]
 print(json.dumps({"version": sys.version_info[:2], "prefix": sys.prefix, "missing": missing}))
 """
 
@@ -61,7 +63,7 @@ def judge_version(name: str, found: str | None) -> Finding:
     """Say whether a package's version can work, and whether the tests ran with it."""
     oldest, newest = VERSIONS[name]
     wanted = ".".join(map(str, oldest))
-    label = {"pyspark": "Spark", "tensorflow": "TensorFlow", "keras": "Keras"}[name]
+    label = LABELS[name]
     upgrade = f"pip install '{name}>={wanted}'"
     if found is None:
         return Finding(label, "failure", f"{name} is not installed", upgrade)
@@ -97,9 +99,9 @@ def check_java() -> Finding:
 
 
 def check_packages() -> list[Finding]:
-    """Look at the versions of Spark, TensorFlow and Keras, then import the last two."""
+    """Look at the versions of Spark, TensorFlow, Keras and pandas, then import TensorFlow and Keras."""
     findings = [judge_version(name, installed_version(name)) for name in VERSIONS]
-    if any(finding.state == "failure" for finding in findings[1:]):
+    if any(finding.state == "failure" for finding in findings[1:3]):
         return findings
     return [*findings, *check_tensorflow()]
 
@@ -190,29 +192,38 @@ def check_host_name() -> Finding:
 
 
 def check_executor_python() -> Finding:
-    """Compare the Python that local executors would run with this one."""
+    """Compare the Python that a Spark of this machine would run with this one."""
     what = "Executors' Python"
     named = os.environ.get("PYSPARK_PYTHON")
-    label = f"PYSPARK_PYTHON={named}" if named else "PYSPARK_PYTHON is not set, so executors run python3"
     remedy = f"export PYSPARK_PYTHON={sys.executable}"
+    problem, is_failure = _difference(named or "python3")
+    if not problem:
+        return Finding(what, "ok", "the same as the driver's")
+    if named:
+        return Finding(
+            what, "failure" if is_failure else "warning", f"PYSPARK_PYTHON={named}{problem}", remedy
+        )
+    text = (
+        "this one for our own tasks; PYSPARK_PYTHON is not set, so your Python UDFs and "
+        f'spark.read.format("tfrecord") run python3 of the PATH{problem}'
+    )
+    return Finding(what, "warning", text, remedy)
+
+
+def _difference(program: str) -> tuple[str, bool]:
+    """Say how another Python differs from this one, and whether nothing can run by it."""
     try:
         done = subprocess.run(
-            [named or "python3", "-c", _WHO],
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_TIMEOUT,
-            check=True,
+            [program, "-c", _WHO], capture_output=True, text=True, timeout=IMPORT_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return Finding(what, "failure", f"{label}, and that does not run", remedy)
+        return ", and that does not run", True
     theirs = json.loads(done.stdout)
     if theirs["version"] != list(sys.version_info[:2]):
         number = ".".join(map(str, theirs["version"]))
-        return Finding(
-            what, "failure", f"{label}: Python {number}, but here it is {sys.version.split()[0]}", remedy
-        )
+        return f": Python {number}, but here it is {sys.version.split()[0]}", True
     if theirs["missing"]:
-        return Finding(what, "failure", f"{label}, which lacks {', '.join(theirs['missing'])}", remedy)
+        return f", which lacks {', '.join(theirs['missing'])}", True
     if theirs["prefix"] != sys.prefix:
-        return Finding(what, "warning", f"{label}, of another environment: {theirs['prefix']}", remedy)
-    return Finding(what, "ok", "the same as the driver's")
+        return f", of another environment: {theirs['prefix']}", False
+    return "", False

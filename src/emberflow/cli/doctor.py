@@ -98,11 +98,15 @@ def _silence(master: str, timeout: float) -> Finding:
 
 
 def _no_session(master: str, log: str) -> Finding:
+    from emberflow._spark.job import known_error
+
     lines = [line for line in log.strip().splitlines() if line.strip()]
     last = next(
         (line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1:] or [""]
     )
     text = last if isinstance(last, str) else last[0]
+    if known := known_error(log):  # the session is there, but its executors cannot run our Python
+        return Finding("Executors", "failure", known.problem, known.fix)
     return Finding(
         "Executors", "failure", f"no session on {master}: {text.strip()}", "check the master's address"
     )
@@ -114,7 +118,9 @@ def judge_executors(found: dict[str, Any]) -> list[Finding]:
     hosts = sorted({answer["host"] for answer in answers})
     where = ", ".join(hosts[:4]) + (", ..." if len(hosts) > 4 else "")
     findings = [_judge_slots(found["slots"], where), _judge_pythons(answers)]
-    return findings + [_judge_package(name, answers) for name in ("emberflow", "tensorflow", "keras")]
+    return findings + [
+        _judge_package(name, answers) for name in ("emberflow", "tensorflow", "keras", "pandas")
+    ]
 
 
 def _judge_slots(slots: int | None, where: str) -> Finding:
@@ -145,7 +151,10 @@ def _judge_package(name: str, answers: list[dict[str, Any]]) -> Finding:
     for answer in answers:
         if f"{name}_error" in answer:
             text = f"cannot be imported on {answer['host']}: {answer[f'{name}_error']}"
-            return Finding(what, "failure", text, f"{answer['program']} -m pip install {name}")
+            remedy = (
+                f"{answer['program']} -m pip install emberflow, or set PYSPARK_PYTHON to a Python that has it"
+            )
+            return Finding(what, "failure", text, remedy)
     theirs = sorted({answer[name] for answer in answers})
     mine = checks.installed_version(name)
     if theirs != [mine]:

@@ -50,7 +50,7 @@ def _answer(batches: Iterator[Any]) -> Iterator[Any]:
     for _ in batches:
         pass
     answer = {"host": socket.gethostname(), "python": list(sys.version_info[:2]), "program": sys.executable}
-    for name in ("tensorflow", "keras", "emberflow"):
+    for name in ("tensorflow", "keras", "pandas", "emberflow"):
         try:
             answer[name] = str(importlib.import_module(name).__version__)
         except Exception as error:  # noqa: BLE001 - whatever it is, the doctor tells it
