@@ -64,19 +64,32 @@ class Sessions:
 
 
 @contextmanager
-def classic(master: str, more: "Mapping[str, str] | None" = None) -> "Iterator[SparkSession]":
-    """Run a classic session on this master; `more` settings are added to the usual ones."""
+def classic(
+    master: str, more: "Mapping[str, str] | None" = None, properties: Path | None = None
+) -> "Iterator[SparkSession]":
+    """Run a classic session on this master; `more` settings are added to the usual ones, and those of a file."""
     from pyspark.sql import SparkSession
 
     end_jvm()
     settings = SETTINGS | dict(more or {})
-    session = SparkSession.builder.master(master).appName("tests").config(map=settings).getOrCreate()
+    with submit_arguments(f"--properties-file {properties}" if properties else ""):
+        session = SparkSession.builder.master(master).appName("tests").config(map=settings).getOrCreate()
     app = session.sparkContext.applicationId
     try:
         yield session
     finally:
         session.stop()
         remove_work_dir(app)
+
+
+@contextmanager
+def submit_arguments(arguments: str) -> "Iterator[None]":
+    """Have PySpark start its JVM with these arguments of spark-submit, as a user's environment may say."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{arguments} pyspark-shell"
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_SUBMIT_ARGS"]
 
 
 def end_jvm() -> None:
@@ -94,7 +107,10 @@ def end_jvm() -> None:
 @contextmanager
 def standalone() -> "Iterator[SparkSession]":
     """Run a classic session on a Master and two Workers of its own."""
-    with local_cluster(workers=SLOTS, cores=1) as cluster, classic(cluster.url) as session:
+    with (
+        local_cluster(workers=SLOTS, cores=1) as cluster,
+        classic(cluster.url, properties=cluster.properties_file) as session,
+    ):
         yield session
 
 
@@ -104,7 +120,7 @@ def gpus() -> "Iterator[SparkSession]":
     # The cluster's own settings give each task one GPU unless it asks for something else.
     with (
         local_cluster(workers=2, cores=3, gpus=2) as cluster,
-        classic(cluster.url, cluster.settings()) as session,
+        classic(cluster.url, cluster.settings(), cluster.properties_file) as session,
     ):
         yield session
 

@@ -3,12 +3,13 @@
 import json
 import os
 import re
+import secrets
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT = 90.0
+SECRET = "spark.authenticate.secret"
 
 # Another Spark's settings, and options for every JVM or TensorFlow, must not leak into this one.
 _FOREIGN = re.compile(
@@ -42,6 +44,8 @@ class LocalCluster:
         gpus: Pretended GPUs of each Worker; their addresses differ from Worker to Worker.
         memory: What each Worker may give to executors.
         log_dir: Where the logs of Master and Workers are; deleted at the end.
+        secret: What a session must know to join. Not for arguments of programs, which everybody can read:
+            `session` and `properties_file` keep it out of them.
     """
 
     url: str
@@ -50,9 +54,15 @@ class LocalCluster:
     gpus: int
     memory: str
     log_dir: Path
+    secret: str = field(repr=False)
+
+    @property
+    def properties_file(self) -> Path:
+        """The file that lets a session of this user join: ``spark-submit --properties-file FILE program.py``."""
+        return self.log_dir / "join.conf"
 
     def settings(self) -> dict[str, str]:
-        """Return the Spark settings for a session that uses all of this cluster."""
+        """Return the Spark settings for a session that uses all of this cluster; the secret is not among them."""
         settings = {
             "spark.master": self.url,
             "spark.driver.host": LOOPBACK,
@@ -62,6 +72,7 @@ class LocalCluster:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # jobs wait for all executors
             "spark.executor.cores": str(self.cores),
             "spark.cores.max": str(self.workers * self.cores),
+            "spark.authenticate": "true",
         }
         if self.gpus:
             settings["spark.executor.resource.gpu.amount"] = str(self.gpus)
@@ -78,7 +89,7 @@ class LocalCluster:
         Raises:
             ClusterError: This process has a SparkContext already; Spark allows one.
         """
-        from pyspark import SparkContext
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         active = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to ask
@@ -89,6 +100,10 @@ class LocalCluster:
             )
         settings = self.settings() | dict(conf or {})
         with _environment_for_jvm():
+            # PySpark starts its JVM with all settings as arguments, which everybody can read: the secret comes after.
+            first = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 - PySpark has no public way
+            settings[SECRET] = self.secret
             return SparkSession.builder.appName(app_name).config(map=dict(settings)).getOrCreate()
 
 
@@ -103,7 +118,8 @@ def local_cluster(
 ) -> Iterator[LocalCluster]:
     """Run a real Spark on this machine for the length of the block: one Master, and Workers beside it.
 
-    It listens on loopback only, on free ports, and leaves nothing behind, also when this process is killed.
+    It listens on loopback only, on free ports, to sessions that know its secret, and leaves nothing behind, also
+    when this process is killed.
 
     Args:
         workers: How many Workers.
@@ -121,14 +137,17 @@ def local_cluster(
     deadline = time.monotonic() + start_timeout
     with daemon_group("emberflow-cluster-") as group:
         env = _environment(group.folder)
+        secret = secrets.token_hex(32)
         cluster = LocalCluster(
-            url=hear(_start_master(group, env), deadline),
+            url=hear(_start_master(group, env, secret), deadline),
             workers=workers,
             cores=cores,
             gpus=gpus,
             memory=memory,
             log_dir=group.folder,
+            secret=secret,
         )
+        _write_properties(cluster.properties_file, cluster.settings() | _authentication(secret))
         for worker in [_start_worker(group, env, cluster, index) for index in range(workers)]:
             hear(worker, deadline)
         yield cluster
@@ -148,8 +167,9 @@ def _check(*, workers: object, cores: object, gpus: object, memory: object) -> N
         )
 
 
-def _start_master(group: DaemonGroup, env: Mapping[str, str]) -> Daemon:
-    settings = {"spark.master.rest.enabled": "false"}  # one port less, and nobody submits to it here
+def _start_master(group: DaemonGroup, env: Mapping[str, str], secret: str) -> Daemon:
+    # Without REST there is one port less, and it would know no secret.
+    settings = _authentication(secret) | {"spark.master.rest.enabled": "false"}
     command = [
         *(f"{env['SPARK_HOME']}/bin/spark-class", "org.apache.spark.deploy.master.Master"),
         # Port 0: Spark would move on to the next port if a fixed one is taken, and not say so in its URL.
@@ -163,7 +183,7 @@ def _start_worker(group: DaemonGroup, env: Mapping[str, str], cluster: LocalClus
     name = f"Worker-{index}"
     work_dir = group.folder / name
     work_dir.mkdir()
-    settings = {}
+    settings = _authentication(cluster.secret)  # executors get it from their Worker, in the environment
     if cluster.gpus:
         addresses = range(index * cluster.gpus, (index + 1) * cluster.gpus)
         script = _write_discovery_script(
@@ -181,8 +201,14 @@ def _start_worker(group: DaemonGroup, env: Mapping[str, str], cluster: LocalClus
     return group.start(name, command, env, listen_for=r"(Successfully registered with master)")
 
 
+def _authentication(secret: str) -> dict[str, str]:
+    return {"spark.authenticate": "true", SECRET: secret}
+
+
 def _write_properties(path: Path, settings: Mapping[str, str]) -> Path:
-    path.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    """Write a file of settings that only this user can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
+        file.writelines(f"{key} {value}\n" for key, value in settings.items())
     return path
 
 

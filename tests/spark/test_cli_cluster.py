@@ -1,5 +1,6 @@
 """`emberflow local-cluster` and `emberflow doctor` as a person runs them."""
 
+import os
 import re
 import shlex
 import signal
@@ -48,16 +49,35 @@ def test_local_cluster_says_its_url_and_stops_cleanly(stop: signal.Signals, noth
     assert not logs.exists()
 
 
-def test_doctor_asks_the_executors(nothing_left: None) -> None:
+PROGRAM = """
+from pyspark.sql import SparkSession
+print("rows", SparkSession.builder.getOrCreate().range(10).count())
+"""
+
+
+def exports_in(said: str) -> dict[str, str]:
+    """Return the variables that the command told the user to export."""
+    line = next(line for line in said.splitlines() if line.strip().startswith("export "))
+    return dict(word.split("=", 1) for word in shlex.split(line)[1:])
+
+
+def test_doctor_and_spark_submit_join_as_the_command_says(nothing_left: None, tmp_path: Path) -> None:
     with running_cluster("--workers", "2") as (_, said):
         found = re.search(r"spark://127\.0\.0\.1:\d+", said)
         assert found is not None
         command = [*EMBERFLOW, "doctor", "--master", found[0]]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | exports_in(said))
+        submit = next(
+            shlex.split(line) for line in said.splitlines() if "spark-submit --properties-file" in line
+        )
+        program = tmp_path / "program.py"
+        program.write_text(PROGRAM)
+        submitted = subprocess.run([*submit[:-1], program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 on " in done.stdout
     assert "Executors' tensorflow" in done.stdout
     assert "✗" not in done.stdout
+    assert submitted.stdout.split() == ["rows", "10"], submitted.stderr
 
 
 def test_doctor_says_when_a_master_is_not_there(nothing_left: None) -> None:

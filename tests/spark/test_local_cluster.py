@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,27 @@ def processes_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def commands_of(folder: Path) -> list[list[str]]:
+    """Return the arguments of all processes of the cluster and of this driver, as `ps` shows them to everybody."""
+    found = []
+    for process in [*processes_in(folder), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.Error):  # one has just ended
+            found.append(process.cmdline())
+    return found
+
+
+def check_secret_is_kept(cluster: LocalCluster, commands: list[list[str]]) -> None:
+    assert any("org.apache.spark.deploy.SparkSubmit" in command for command in commands), "the driver's JVM"
+    assert any("CoarseGrainedExecutorBackend" in " ".join(command) for command in commands)
+    assert [command for command in commands if cluster.secret in " ".join(command)] == []
+    assert cluster.secret not in repr(cluster)
+    assert cluster.secret not in str(cluster.settings())
+    for file in cluster.log_dir.rglob("*"):
+        if file.is_file() and cluster.secret.encode() in file.read_bytes():
+            assert file.suffix == ".conf", f"{file} tells the secret"
+            assert file.stat().st_mode & 0o077 == 0
+
+
 def my_gpus(batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
     from pyspark import BarrierTaskContext
@@ -64,6 +86,7 @@ def test_two_workers_with_gpus_run_one_executor_each(
                 cluster.session()
             schema = "gpus string, python string, cwd string"
             rows = spark.range(0, 2, 1, 2).mapInArrow(my_gpus, schema, barrier=True).collect()
+            commands = commands_of(cluster.log_dir)
             listening = {
                 c.laddr.ip
                 for p in processes_in(cluster.log_dir)
@@ -77,11 +100,46 @@ def test_two_workers_with_gpus_run_one_executor_each(
             "Worker-1",
         }
         assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+        check_secret_is_kept(cluster, commands)
         folder = cluster.log_dir
         left = processes_in(folder)
         assert len(left) >= 3
     assert not folder.exists()
     assert all(gone(process.pid) for process in left)
+
+
+STRANGER = """
+import sys
+from pyspark.sql import SparkSession
+SparkSession.builder.master(sys.argv[1]).config("spark.driver.host", "127.0.0.1").getOrCreate()
+"""
+
+
+def join_as_stranger(url: str, settings: Path) -> "subprocess.Popen[str]":
+    """Try to use the cluster with the settings of a file, in a process of its own."""
+    env = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--properties-file {settings} pyspark-shell"}
+    return subprocess.Popen([sys.executable, "-c", STRANGER, url], env=env, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_session_that_does_not_know_the_secret_is_refused(
+    no_session: None, nothing_left: None, tmp_path: Path
+) -> None:
+    (tmp_path / "nothing").touch()
+    (tmp_path / "guess").write_text("spark.authenticate true\nspark.authenticate.secret guessed\n")
+    with local_cluster(workers=1) as cluster:
+        strangers = [join_as_stranger(cluster.url, file) for file in sorted(tmp_path.iterdir())]
+        try:
+            for stranger in strangers:
+                assert stranger.stderr is not None
+                # Spark itself gives up after three tries, a minute later.
+                refusal = next(line for line in stranger.stderr if "Failed to connect to master" in line)
+                assert cluster.url.removeprefix("spark://") in refusal
+        finally:
+            for stranger in strangers:
+                for process in [*psutil.Process(stranger.pid).children(recursive=True), stranger]:
+                    process.kill()
+                stranger.communicate()
+        assert "Registering app" not in (cluster.log_dir / "Master.log").read_text()
 
 
 OWNER = """
@@ -129,7 +187,9 @@ def test_wrong_arguments_start_nothing(wrong: dict[str, Any]) -> None:
 
 
 def test_settings_use_the_whole_cluster() -> None:
-    cluster = LocalCluster(url="spark://x", workers=3, cores=2, gpus=4, memory="2g", log_dir=Path())
+    cluster = LocalCluster(
+        url="spark://x", workers=3, cores=2, gpus=4, memory="2g", log_dir=Path(), secret="s"
+    )
     settings = cluster.settings()
     assert settings["spark.cores.max"] == "6"
     assert settings["spark.executor.memory"] == "2g"

@@ -90,8 +90,10 @@ def test_a_refusal_reaches_the_user_as_an_error_that_is_not_worth_a_restart() ->
     [
         ("ModuleNotFoundError: No module named 'emberflow'", ClusterError, "no module emberflow"),
         (
-            "ModuleNotFoundError: The executors' Python 3.11.2 (/usr/bin/python3) on a has no module emberflow. "
-            "Received: the driver's Python 3.11.9 (/env/bin/python).\nFix: export PYSPARK_PYTHON=/env/bin/python\n",
+            (
+                "The executors' Python 3.11.2 (/usr/bin/python3) has no module emberflow. Received: the driver's "
+                "Python 3.11.9 (/env/bin/python).\nFix: export PYSPARK_PYTHON=/env/bin/python\n"
+            ),
             ClusterError,
             "(/env/bin/python).\nFix: export PYSPARK_PYTHON=/env/bin/python",
         ),

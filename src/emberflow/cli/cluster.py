@@ -4,6 +4,7 @@ import shlex
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
@@ -39,16 +40,31 @@ def _introduce(console: Console, cluster: LocalCluster) -> None:
     )
     console.print(f"  [bold]{cluster.url}[/bold]\n")
     console.print("Use it from another terminal (copy and paste):\n")
-    console.print(f"  {_exports()}", markup=False)
+    console.print(f"  {_exports(cluster)}", markup=False)
     console.print(f"  {sys.executable} my_program.py", markup=False)
     console.print("\nwith this in my_program.py:\n")
     console.print(f'  spark = SparkSession.builder.master("{cluster.url}").getOrCreate()', markup=False)
+    console.print("\nor with spark-submit:\n")
+    console.print(f"  {_submit(cluster)} my_program.py", markup=False)
+    console.print(
+        f"\nOnly who can read {cluster.properties_file} can join: it holds the secret.", markup=False
+    )
     console.print(f"\nLogs: {cluster.log_dir}", markup=False)
     console.print("Ctrl-C stops it.")
 
 
-def _exports() -> str:
-    settings = {"JAVA_HOME": find_java_home(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK}
+def _submit(cluster: LocalCluster) -> str:
+    program = Path(sys.executable).with_name("spark-submit")
+    return f"{shlex.quote(str(program))} --properties-file {shlex.quote(str(cluster.properties_file))}"
+
+
+def _exports(cluster: LocalCluster) -> str:
+    settings = {
+        "JAVA_HOME": find_java_home(),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(cluster.properties_file))} pyspark-shell",
+    }
     return "export " + " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
 
 
