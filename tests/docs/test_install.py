@@ -14,8 +14,7 @@ BLOCK_TIMEOUT = 280.0
 
 # The data source is run by the JVM, which knows the PATH only, unless it is registered; and nothing may stay changed.
 MORE = """
-ef.tfrecord.register(spark)
-ef.tfrecord.write(df.limit(100), "rows.tfrecord")
+ef.tfrecord.write(df.limit(100), "rows.tfrecord")  # registers it, since Spark does not find it
 print("tfrecord rows", spark.read.format("tfrecord").load("rows.tfrecord").count())
 import os
 assert spark.sparkContext.pythonExec == "python3", spark.sparkContext.pythonExec

@@ -25,8 +25,9 @@ _MODES = ("error", "errorifexists", "append", "overwrite", "ignore")
 def register(spark: "SparkSession") -> None:
     """Register the data source under both its names in a session that does not find it by itself.
 
-    Spark looks for installed data sources once, when the first one is used. Call this where emberflow came later,
-    by ``spark.addArtifact`` for example.
+    Spark looks for installed data sources once, when the first one is used, with the Python of PYSPARK_PYTHON, or
+    the `python3` of the PATH. Call this where emberflow came later, by ``spark.addArtifact`` for example, or where
+    that Python has no emberflow and Spark says DATA_SOURCE_NOT_FOUND.
     """
     from emberflow._interpreter import driver_python
     from emberflow.tfrecord.source import TFRecordSource, TFRecordsSource
@@ -55,6 +56,8 @@ def write(
     """
     import json
 
+    from pyspark.errors import AnalysisException
+
     from emberflow.tfrecord.functions import check_absent
 
     if mode.lower() not in _MODES:
@@ -69,7 +72,13 @@ def write(
         writer = writer.option("partitionColumns", json.dumps(list(partition_by)))
     if is_new:
         writer = writer.option("ifExists", "error")  # it may have come into being since we looked
-    writer.save(path)
+    try:
+        writer.save(path)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+            raise
+        register(df.sparkSession)  # Spark has looked for it with another Python
+        writer.save(path)
 
 
 def to_example(
