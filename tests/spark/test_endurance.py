@@ -16,11 +16,11 @@ MEGABYTE = 1 << 20
 BOUNDS = {
     "driver descriptors": 8,
     "driver threads": 4,
-    "driver bytes": 24 * MEGABYTE,
+    "driver bytes": 12 * MEGABYTE,
     "folders": 8,
     "python processes": 2,
     "python descriptors": 12,
-    "python bytes": 48 * MEGABYTE,
+    "python bytes": 24 * MEGABYTE,
     "executors processes": 0,
     "executors descriptors": 24,
     "jvm processes": 0,
