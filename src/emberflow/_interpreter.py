@@ -18,7 +18,7 @@ DRIVER_PYTHON = f"{platform.python_version()} ({sys.executable})"
 SPARKS_CHOICE = "python3"  # what PySpark names where nobody has chosen
 
 # PySpark reads the interpreter from the context when it makes a function; two threads must not interleave here.
-_NAMING = threading.Lock()
+_NAMING = threading.RLock()
 
 
 def map_in_arrow(
