@@ -20,7 +20,7 @@ IMPORT_TIMEOUT = 120.0
 VERSIONS: dict[str, tuple[Version, Version]] = {
     "pyspark": ((4, 1), (4, 3)),
     "tensorflow": ((2, 20), (2, 21)),
-    "keras": ((3, 10), (3, 15)),
+    "keras": ((3, 11, 3), (3, 15)),
     "pandas": ((2, 2), (2, 3)),  # Spark's mapInArrow asks for it
 }
 LABELS = {"pyspark": "Spark", "tensorflow": "TensorFlow", "keras": "Keras", "pandas": "pandas"}
