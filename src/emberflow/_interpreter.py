@@ -26,8 +26,8 @@ def map_in_arrow(
 ) -> "DataFrame":
     """Return ``frame.mapInArrow(task, ...)``, run by the right Python, or with an error that names the wrong one."""
     spark = frame.sparkSession
-    payload = cloudpickle.dumps(task)
-    start = functools.partial(_start, payload, DRIVER_PYTHON, fix_for(spark))
+    fix = fix_for(None if is_connect(spark) else str(spark.sparkContext.master))
+    start = functools.partial(_start, cloudpickle.dumps(task), DRIVER_PYTHON, fix)
     with driver_python(spark):
         return frame.mapInArrow(start, schema, barrier=barrier, profile=profile)
 
@@ -66,15 +66,15 @@ def is_this_machine(master: str) -> bool:
     return master == "local" or master.startswith(("local[", "local-cluster["))
 
 
-def fix_for(spark: "SparkSession") -> str:
-    """Return how the user names another Python for the executors of this session."""
-    if is_connect(spark):
+def fix_for(master: str | None) -> str:
+    """Return how the user names another Python for the executors of a master; None stands for Spark Connect."""
+    if master is None:
         return (
             "Install emberflow on every executor and restart the Spark Connect server with PYSPARK_PYTHON set to "
             "that Python, or name it in this session: "
             'spark.conf.set("spark.sql.execution.pyspark.python", "/path/on/executors/bin/python").'
         )
-    if is_this_machine(str(spark.sparkContext.master)):
+    if is_this_machine(master):
         return f"Before the session starts: export PYSPARK_PYTHON={sys.executable}"
     return (
         "Install emberflow on every executor and name that Python before the session starts: "
@@ -82,6 +82,19 @@ def fix_for(spark: "SparkSession") -> str:
         "spark.pyspark.python=/path/on/executors/bin/python. If executors share the driver's disk: "
         f"export PYSPARK_PYTHON={sys.executable}"
     )
+
+
+def executors_python() -> tuple[str, str]:
+    """Return the executors' Python as the driver names it, and how to name another one.
+
+    For errors of Spark's own worker, which stops before anything of ours could say where it is.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to ask
+    if context is None:
+        return "as the Spark Connect server names it", fix_for(None)
+    return str(context.pythonExec), fix_for(str(context.master))
 
 
 def _chosen(context: Any) -> str | None:

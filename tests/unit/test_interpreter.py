@@ -121,7 +121,12 @@ def test_a_python_without_emberflow_names_itself_and_the_drivers(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("master", "words"), [("local[2]", f"export PYSPARK_PYTHON={sys.executable}"), ("yarn", "spark-submit")]
+    ("master", "words"),
+    [
+        ("local[2]", f"export PYSPARK_PYTHON={sys.executable}"),
+        ("yarn", "spark-submit --conf spark.pyspark.python="),
+        (None, 'spark.conf.set("spark.sql.execution.pyspark.python"'),
+    ],
 )
-def test_the_fix_can_be_typed(master: str, words: str) -> None:
-    assert words in interpreter.fix_for(Frame(Context(master)))
+def test_the_fix_can_be_typed(master: str | None, words: str) -> None:
+    assert words in interpreter.fix_for(master)

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
+from emberflow._interpreter import DRIVER_PYTHON
 from emberflow._node.outcome import Outcome
 from emberflow._spark import task
 from emberflow._spark.facts import ClusterFacts, check_facts
-from emberflow._spark.job import outcome_in, translate
+from emberflow._spark.job import lost_task_in, outcome_in, translate
 from emberflow._spark.slots import check_slots
 from emberflow._spark.task import MARK, TaskSpec, check_here
 from emberflow.errors import ClusterError, EmberflowError, EncryptionError, RunCancelledError
@@ -90,6 +91,11 @@ def test_a_refusal_reaches_the_user_as_an_error_that_is_not_worth_a_restart() ->
     [
         ("ModuleNotFoundError: No module named 'emberflow'", ClusterError, "no module emberflow"),
         (
+            "ModuleNotFoundError: No module named 'pyarrow'",
+            ClusterError,
+            f"the driver's Python {DRIVER_PYTHON}",
+        ),
+        (
             (
                 "The executors' Python 3.11.2 (/usr/bin/python3) has no module emberflow. Received: the driver's "
                 "Python 3.11.9 (/env/bin/python).\nFix: export PYSPARK_PYTHON=/env/bin/python\n"
@@ -105,7 +111,7 @@ def test_a_refusal_reaches_the_user_as_an_error_that_is_not_worth_a_restart() ->
         (
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11,",
             ClusterError,
-            f"Python 3.9 on executors, the driver's Python {sys.version.split()[0]} ({sys.executable})",
+            f"Python 3.9 on executors, the driver's Python {DRIVER_PYTHON}",
         ),
         ('java.io.IOException: Cannot run program "python9": error=2', ClusterError, "python9"),
         ("[SPARK-24819]: Barrier execution mode does not allow", ClusterError, "slots"),
@@ -125,6 +131,12 @@ def test_sparks_errors_are_translated(text: str, kind: type[EmberflowError], wor
     error = translate(RuntimeError(text))
     assert type(error) is kind
     assert words in str(error)
+
+
+def test_a_task_that_its_python_could_not_run_is_not_a_lost_node() -> None:
+    barrier = "Stage failed because barrier task ResultTask(3, 1) finished unsuccessfully.\nPythonException: "
+    assert lost_task_in(RuntimeError(barrier + "ModuleNotFoundError: No module named 'pyarrow'")) is None
+    assert lost_task_in(RuntimeError(barrier + "ValueError: something else")) is not None
 
 
 def test_an_outcome_travels_inside_sparks_text() -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from emberflow._interpreter import DRIVER_PYTHON, map_in_arrow
+from emberflow._interpreter import DRIVER_PYTHON, executors_python, map_in_arrow
 from emberflow._node.outcome import Outcome
 from emberflow._plan.stages import Stage
 from emberflow._spark.facts import ClusterFacts
@@ -130,7 +130,7 @@ def outcome_in(error: BaseException) -> Outcome | None:
 def lost_task_in(error: BaseException) -> tuple[int, str] | None:
     """Return the partition whose task failed first, if Spark's text names one, and why: "" where it was killed."""
     found = LOST_TASK.search(str(error))
-    if found is None:
+    if found is None or WRONG_PYTHON.search(str(error)):  # no node was started: `translate` says why
         return None
     return int(found[1]), "" if KILLED.search(found[2]) else found[2]
 
@@ -141,8 +141,8 @@ STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped Sp
 TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(emberflow|cloudpickle|pyarrow)[^']*'",
-        "The executors' Python has no module {0}.",
-        "Install emberflow on every executor, or send an environment with --archives, and set PYSPARK_PYTHON to it.",
+        "The executors' Python ({executors}) has no module {0}. Received: the driver's Python {driver}.",
+        "{name_python}",
     ),
     (
         r"PACKAGE_NOT_INSTALLED\] (\w+) >= ([\d.]+)",
@@ -190,6 +190,7 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 LACKING = re.compile(r"(The executors' Python \S+ \([^\n]+)\nFix: ([^\n]+)")  # what a task says of its Python
+WRONG_PYTHON = re.compile("|".join([LACKING.pattern, *(pattern for pattern, _, _ in TRANSLATIONS[:4])]))
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
 LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
 KILLED = re.compile(r"ExecutorLostFailure|Python worker exited unexpectedly")
@@ -215,7 +216,11 @@ def known_error(text: str) -> ClusterError | None:
     for pattern, problem, fix in TRANSLATIONS:
         if found := re.search(pattern, text):
             groups = [group or "unknown" for group in found.groups()]
-            return ClusterError(problem.format(*groups, driver=DRIVER_PYTHON), fix=fix.format(minor=MINOR))
+            executors, name_python = executors_python()
+            return ClusterError(
+                problem.format(*groups, driver=DRIVER_PYTHON, executors=executors),
+                fix=fix.format(minor=MINOR, name_python=name_python),
+            )
     return None
 
 

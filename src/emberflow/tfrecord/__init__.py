@@ -56,8 +56,6 @@ def write(
     """
     import json
 
-    from pyspark.errors import AnalysisException
-
     from emberflow.tfrecord.functions import check_absent
 
     if mode.lower() not in _MODES:
@@ -74,8 +72,8 @@ def write(
         writer = writer.option("ifExists", "error")  # it may have come into being since we looked
     try:
         writer.save(path)
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+    except Exception as error:
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):  # PySpark knows no class for it
             raise
         register(df.sparkSession)  # Spark has looked for it with another Python
         writer.save(path)
