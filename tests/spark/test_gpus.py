@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 
 import emberflow as ef
 from emberflow.errors import ClusterError, ConfigError, EmberflowError, NodeLostError
@@ -123,14 +124,14 @@ def test_scoring_gives_its_gpus_back_to_the_next_run(spark_gpus: "SparkSession",
     with pytest.raises(PySparkException, match="The model's process ended without a word"):
         scored(spark_gpus, load_dying, "y double")
     assert {row["seen"] for row in scored(spark_gpus, load_pid)} <= set(ALL)
-    before = next_profile(spark_gpus)
+    before = new_profile()
     ring(what_i_see, workers=2, gpus=1, spark=spark_gpus)
-    assert next_profile(spark_gpus) == before + 1, "no new profile, so no new warning of Spark's about it"
+    assert new_profile() == before + 1, "no new profile, so no new warning of Spark's about it"
 
 
-def next_profile(spark: "SparkSession") -> int:
-    """Take the number that Spark would give to its next profile of resources."""
-    return int(spark._jvm.org.apache.spark.resource.ResourceProfile.getNextProfileId())
+def new_profile() -> int:
+    """Make a profile of resources, and return its number: Spark counts them."""
+    return ResourceProfileBuilder().require(TaskResourceRequests().cpus(1)).build.id
 
 
 def as_process(pid: int) -> psutil.Process | None:
