@@ -87,6 +87,12 @@ def spark_three(sessions: Sessions) -> "SparkSession":
 
 
 @pytest.fixture
+def spark_limited(sessions: Sessions) -> "SparkSession":
+    """As `spark_cluster`, with a ``spark.driver.maxResultSize`` of 1 MB."""
+    return sessions.get("limited")
+
+
+@pytest.fixture
 def spark_standalone(sessions: Sessions) -> "SparkSession":
     """A Master and two Workers of one slot each, all processes of their own."""
     return sessions.get("standalone")

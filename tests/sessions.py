@@ -162,6 +162,7 @@ KINDS: "dict[str, Callable[[], Any]]" = {
     "local": lambda: classic(f"local[{SLOTS}]"),
     "cluster": lambda: classic(f"local-cluster[{SLOTS},1,1024]"),
     "three": lambda: classic("local-cluster[3,1,1024]", {"spark.cores.max": "3"}),
+    "limited": lambda: classic(f"local-cluster[{SLOTS},1,1024]", {"spark.driver.maxResultSize": "1m"}),
     "standalone": standalone,
     "connect": connect,
     "gpus": gpus,

@@ -6,7 +6,8 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import closing
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from emberflow.config import Count, GpuSource, RunConfig, Strategy, TransportChoice, parse_port_range
 from emberflow.result import Report, Result
@@ -109,7 +110,7 @@ def run(
     from emberflow._interpreter import is_connect
     from emberflow._spark.facts import check_facts, read_facts
     from emberflow._spark.rows import data_spec, read_data
-    from emberflow._spark.shipping import ship
+    from emberflow._spark.shipping import shipment_of
     from emberflow._spark.supervise import Program
 
     config = RunConfig(
@@ -139,11 +140,13 @@ def run(
     )
     run_data = read_data(data)
     session = spark or run_data.session or _active_session()
-    payload = ship(fn, is_connect=is_connect(session))
-    facts = read_facts(session, config.gpu_resource)
-    check_facts(facts, config.allow_unencrypted)
-    spec = data_spec(run_data, config)
-    return _run(session, Program(fn=payload, data=run_data, spec=spec), config, facts)
+    with closing(shipment_of(fn, is_connect=is_connect(session))) as shipment:
+        facts = read_facts(session, config.gpu_resource)
+        check_facts(facts, config.allow_unencrypted)
+        least = getattr(fn, "least_value_bytes", 0)
+        spec = data_spec(run_data, config)
+        program = Program(fn=shipment, least_value=least, data=run_data, spec=spec)
+        return _run(session, program, config, facts)
 
 
 def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
@@ -157,7 +160,7 @@ def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "C
     log.debug("plan: %s", plan)
     with Console(nodes, config.verbose) as console, seated(spark, plan, facts, console.status):
         done = supervise(spark, program, plan, config, facts, console)
-    values = _values(done.rows)
+    values = _values(done.rows, done.values)
     return Result(
         value=values.get(0),
         reports=_reports(done.rows, values),
@@ -204,13 +207,17 @@ def _transport(config: RunConfig, nodes: "tuple[Node, ...]") -> Literal["ring", 
     return config.transport
 
 
-def _values(rows: list[Any]) -> dict[int, Any]:
-    """Return each rank's value, its chunks put together."""
+def _values(rows: list[Any], files: dict[int, IO[bytes]]) -> dict[int, Any]:
+    """Return each rank's value: that of its file, or its chunks put together."""
+    values = {}
+    for rank, file in files.items():
+        with file:
+            values[rank] = pickle.load(file)
     chunks: dict[int, list[bytes]] = {}
     for row in sorted(rows, key=lambda row: (row["rank"], row["part"])):
         chunks.setdefault(row["rank"], []).append(bytes(row["value"]))
     joined = {rank: b"".join(parts) for rank, parts in chunks.items()}
-    return {rank: pickle.loads(data) for rank, data in joined.items() if data}
+    return values | {rank: pickle.loads(data) for rank, data in joined.items() if data}
 
 
 def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:

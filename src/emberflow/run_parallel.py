@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from emberflow.errors import ConfigError, EmberflowError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from emberflow._node.outcome import Outcome
     from emberflow._plan.plan import RunPlan
     from emberflow._spark.facts import ClusterFacts
+    from emberflow._spark.task import TaskSpec
+    from emberflow._spark.values import ValueServer
 
 
 def run_parallel(
@@ -58,17 +61,28 @@ def run_parallel(
         [0, 1, 4, 9]
     """
     from emberflow._interpreter import is_connect
+    from emberflow._spark.delivery import ValuePlan
     from emberflow._spark.facts import read_facts
-    from emberflow._spark.shipping import ship
+    from emberflow._spark.hub import Hub
+    from emberflow._spark.shipping import Shipment, ship
+    from emberflow._spark.task import TaskSpec
+    from emberflow._spark.values import ValueServer
 
     _check(tasks=tasks, gpus=gpus)
     session = spark or _active_session()
     payload = ship(fn, is_connect=is_connect(session))
     facts = read_facts(session)
-    plan = _plan(gpus, start_timeout, facts)
     started = time.monotonic()
-    rows = _collect(session, payload, plan, facts, tasks=tasks, barrier=barrier)
-    return _results(rows, time.monotonic() - started)
+    with ExitStack() as held:
+        key = secrets.token_bytes(32)
+        hub = held.enter_context(closing(Hub(facts.bind_host, key, ranks=1, ports=facts.port_range)))
+        plan = _plan(gpus, start_timeout, facts, hub.port)
+        server = ValueServer(timeout=plan.exchange_timeout, shipment=Shipment(size=0), events=hub.events)
+        held.callback(server.close)
+        hub.on_values = server.admit
+        orders = TaskSpec(plan=plan, key=key, fn=payload, values=ValuePlan(row_limit=facts.result_limit))
+        rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
+        return _results(rows, server, time.monotonic() - started)
 
 
 def _check(*, tasks: object, gpus: object) -> None:
@@ -92,7 +106,7 @@ def _active_session() -> "SparkSession":
     return session
 
 
-def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts") -> "RunPlan":
+def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> "RunPlan":
     from emberflow._plan.plan import RunPlan
     from emberflow._plan.roles import assign_roles
 
@@ -100,7 +114,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts") -> "RunPlan":
         run_id=secrets.token_hex(4),
         nodes=assign_roles(1),
         meeting="barrier",
-        driver_address=None,
+        driver_address=(facts.driver_host or "127.0.0.1", port),
         start_timeout=start_timeout,
         forward_logs=False,
         python=sys.version_info[:2],
@@ -110,7 +124,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts") -> "RunPlan":
 
 
 def _collect(
-    spark: "SparkSession", fn: bytes, plan: "RunPlan", facts: "ClusterFacts", *, tasks: int, barrier: bool
+    spark: "SparkSession", orders: "TaskSpec", facts: "ClusterFacts", *, tasks: int, barrier: bool
 ) -> list[Any]:
     """Run one Spark job of that many tasks; end it if this call ends before it."""
     from emberflow._interpreter import is_connect, map_in_arrow
@@ -119,9 +133,10 @@ def _collect(
     from emberflow._spark.profiles import check_gpus, profile_of
     from emberflow.config import RunConfig
 
+    plan = orders.plan
     check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
     profile = profile_of(plan.stages[0], facts)
-    task = functools.partial(alone_task, plan, fn)
+    task = functools.partial(alone_task, orders)
     seats = spark.range(0, tasks, 1, tasks)
     tag = f"emberflow-{plan.run_id}"
     tagged: Any = spark if is_connect(spark) else spark.sparkContext
@@ -139,25 +154,42 @@ def _collect(
         (tagged.removeTag if is_connect(spark) else tagged.removeJobTag)(tag)
 
 
-def _results(rows: list[Any], seconds: float) -> tuple[Result, ...]:
+def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Result, ...]:
     """Return a result per task, or raise the error of the first that failed."""
-    from emberflow._node.outcome import Outcome
+    from emberflow._node.outcome import Outcome, undelivered_outcome
+    from emberflow._plan.roles import Node
 
-    values: dict[int, bytes] = {}
+    chunks: dict[int, list[bytes]] = {}
     outcomes: dict[int, Outcome] = {}
     for row in sorted(rows, key=lambda row: (row["task"], row["part"])):
-        values[row["task"]] = values.get(row["task"], b"") + bytes(row["value"])
+        chunks.setdefault(row["task"], []).append(bytes(row["value"]))
         if row["part"] == 0:
-            outcomes[row["task"]] = Outcome.from_json(row["outcome"])
+            outcome = Outcome.from_json(row["outcome"])
+            if why := server.failures.get(row["task"]):  # more than the task itself can know
+                outcome = undelivered_outcome(
+                    Node(rank=0, role="chief", index=row["task"]), outcome.host, why
+                )
+            outcomes[row["task"]] = outcome
     failed = [(task, outcome) for task, outcome in outcomes.items() if outcome.ending != "returned"]
     if failed:
         others = tuple(f"task {task} on {other.host}: {other.problem}" for task, other in failed[1:])
         raise failed[0][1].error(others)
-    return tuple(_result(outcome, values[task], seconds) for task, outcome in outcomes.items())
+    return tuple(
+        _result(outcome, _value(task, outcome, chunks[task], server), seconds)
+        for task, outcome in outcomes.items()
+    )
 
 
-def _result(outcome: "Outcome", data: bytes, seconds: float) -> Result:
-    value = pickle.loads(data) if data else None
+def _value(task: int, outcome: "Outcome", chunks: list[bytes], server: "ValueServer") -> Any:
+    """Return what a task's function returned, from rows or from the file that its connection brought."""
+    if outcome.value_way == "driver":
+        with server.take(task) as file:
+            return pickle.load(file)
+    data = b"".join(chunks)
+    return pickle.loads(data) if data else None
+
+
+def _result(outcome: "Outcome", value: Any, seconds: float) -> Result:
     report = Report(
         rank=outcome.rank,
         role=outcome.role,

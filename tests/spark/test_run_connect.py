@@ -4,17 +4,21 @@ import logging
 import os
 import signal
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import emberflow as ef
+from emberflow._spark import facts
 from tests.spark.test_run import check_undialled, train
 from tests.spark.watching import await_begun, begin, error_of, start_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+UNDIALLED = "127.0.0.9"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -68,10 +72,33 @@ def test_an_interrupted_operation_is_a_cancelled_run(spark_connect: "SparkSessio
     assert isinstance(error_of(run, cancelled, "interruptAll over Connect"), ef.RunCancelledError)
 
 
-def test_a_closure_of_300_mb_is_refused_by_its_size(spark_connect: "SparkSession") -> None:
-    data = os.urandom(1000) * 300_000
-    with pytest.raises(ef.ShippingError, match="Received: 286 MB"):
-        ef.run(lambda _: len(data), workers=2, spark=spark_connect)
+@pytest.mark.parametrize(
+    "host", [None, pytest.param(UNDIALLED, marks=pytest.mark.full)], ids=["connection", "artifact"]
+)
+def test_a_closure_above_connects_limit_of_a_message_gets_to_the_nodes(
+    spark_connect: "SparkSession", host: str | None
+) -> None:
+    data = os.urandom(1000) * 140_000
+    result = ef.run(
+        lambda _: zlib.crc32(data), workers=2, spark=spark_connect, verbose=False, driver_host=host
+    )
+    assert [report.value for report in result.reports] == [zlib.crc32(data)] * 2
+
+
+def test_a_value_above_sparks_limit_goes_by_the_shared_folder_or_is_an_error_that_says_so(
+    spark_connect: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "result_limit", lambda _: 4_000_000)  # the server's own is 1 GB
+    large, options = os.urandom(5_000_000), {"workers": 2, "spark": spark_connect, "verbose": False}
+    assert ef.run(lambda _: large, **options).value == large
+    assert (
+        ef.run(lambda _: large, driver_host=UNDIALLED, checkpoint_dir=str(tmp_path), **options).value == large
+    )
+    assert not list(tmp_path.glob(".value-*"))
+    with pytest.raises(
+        ef.ClusterError, match=r"could not deliver what your function returned: 4\.8 MB are too large"
+    ):
+        ef.run(lambda _: large, driver_host=UNDIALLED, **options)
 
 
 def test_a_value_of_50_mb_arrives_whole_over_connect(spark_connect: "SparkSession") -> None:

@@ -1,6 +1,7 @@
 """Nodes without Spark: real processes for the tests of one node, sockets for the tests of the driver."""
 
 import contextlib
+import dataclasses
 import os
 import queue
 import socket
@@ -77,6 +78,8 @@ def real_node(
     workers: int = 2,
     pulse_limit: float = WITHIN,
     devices: tuple[str, ...] = (),
+    *,
+    from_file: bool = False,
 ) -> Iterator[RealNode]:
     """Run a node for the length of the block."""
     plan = plan_of(workers)
@@ -91,6 +94,9 @@ def real_node(
         key=b"k" * 32,
         fn=cloudpickle.dumps(fn),
     )
+    if from_file:
+        (folder / "function.pickle").write_bytes(order.fn)
+        order = dataclasses.replace(order, fn=b"", fn_path=str(folder / "function.pickle"))
     (folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
     with running_child(folder, environment) as child:

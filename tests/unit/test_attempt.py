@@ -21,6 +21,7 @@ from emberflow.errors import (
     NodeLostError,
     RunCancelledError,
     StartTimeoutError,
+    StorageError,
 )
 from tests.unit.nodes import KEY, WITHIN, FakeJob, FakeNode, outcome_of, plan_of
 
@@ -61,10 +62,15 @@ class Gang:
         self.hub = hub
         self.job = FakeJob(hub.events)
         plan = plan_of(ranks, start_timeout, **more)
-        self.attempt = Attempt(plan, hub, self.job, Console(plan.nodes, verbose=False))  # type: ignore[arg-type]
+        self.quits = 0
+        console = Console(plan.nodes, verbose=False)
+        self.attempt = Attempt(plan, hub, self.job, console, on_quit=self.quit_once)  # type: ignore[arg-type]
         self._pool = ThreadPoolExecutor(1)
         self.result: Future[Any] = self._pool.submit(self.attempt.supervise)
         self.nodes: list[FakeNode] = []
+
+    def quit_once(self) -> None:
+        self.quits += 1
 
     def start(self, ranks: int) -> list[FakeNode]:
         """Let all nodes join and get ready."""
@@ -136,6 +142,22 @@ def test_a_failure_ends_the_others_and_is_raised_with_rank_and_host() -> None:
         error = running.error()
         assert isinstance(error, NodeFailedError)
         assert (error.rank, error.host, error.exception_type) == (1, "host-1", "ValueError")
+
+
+def test_a_value_that_the_driver_cannot_take_in_is_an_error_with_rank_and_cause() -> None:
+    with gang() as running:
+        first, _ = running.start(2)
+        running.spark_says(
+            rank=0, undelivered="No space left on device", fix="Free it.", error="StorageError"
+        )
+        first.end("undelivered", problem="Connection reset", exception_type="NodeLostError")
+        running.quit_all()
+        error = running.error()
+        assert isinstance(error, StorageError)
+        told = "Chief 0 on host-0 could not deliver what your function returned: No space left on device"
+        assert error.problem == told
+        assert error.fix == "Free it."
+        assert running.quits == 1
 
 
 def test_the_cause_is_named_though_its_victim_speaks_first() -> None:

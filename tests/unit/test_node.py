@@ -38,6 +38,14 @@ def test_a_function_sees_its_place_in_the_cluster(tmp_path: Path) -> None:
         assert node.leave() == 0
 
 
+def test_a_function_that_came_as_a_file_is_called_and_its_file_goes(tmp_path: Path) -> None:
+    with real_node(lambda _: 7, tmp_path, from_file=True) as node:
+        node.run()
+        assert node.value() == 7
+        assert not (node.folder / "function.pickle").exists()
+        assert node.leave() == 0
+
+
 def environment(ctx: Any) -> Any:
     import json
 

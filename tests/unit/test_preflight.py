@@ -1,6 +1,7 @@
 """What is known to fail or to be unsafe is refused in seconds, with what to change."""
 
 import dataclasses
+import io
 import logging
 import sys
 
@@ -173,15 +174,20 @@ def test_a_nodes_folder_is_its_own(tmp_path: object, monkeypatch: pytest.MonkeyP
     assert (folder / "work").stat().st_mode & 0o777 == 0o700
 
 
-def test_large_values_travel_in_parts_and_only_the_chiefs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_travel_in_parts_unless_they_went_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "CHUNK", 10)
-    monkeypatch.setattr(task, "SMALL_VALUE", 5)
     value = bytes(range(25))
-    chief = [batch.to_pylist()[0] for batch in task._rows(outcome_of(0), value)]
+    chief = [batch.to_pylist()[0] for batch in task._rows(outcome_of(0), io.BytesIO(value))]
     assert b"".join(row["value"] for row in chief) == value
     assert [row["part"] for row in chief] == [0, 1, 2]
     assert Outcome.from_json(chief[0]["outcome"]) == outcome_of(0)
-    (large,) = (batch.to_pylist()[0] for batch in task._rows(outcome_of(1), value))
-    assert large["value"] == b""
-    (small,) = (batch.to_pylist()[0] for batch in task._rows(outcome_of(1), value[:5]))
-    assert small["value"] == value[:5]
+    others = (
+        outcome_of(0, value_way="driver"),
+        outcome_of(0, value_way="storage"),
+        outcome_of(0, "undelivered"),
+    )
+    for outcome in others:
+        (row,) = (batch.to_pylist()[0] for batch in task._rows(outcome, io.BytesIO(value)))
+        assert row["value"] == b""
+    (none,) = (batch.to_pylist()[0] for batch in task._rows(outcome_of(1), None))
+    assert none["value"] == b""

@@ -4,6 +4,7 @@ Started by the keeper as ``python -m emberflow._node.main FD FD``: the sockets f
 the Spark task.
 """
 
+import errno
 import json
 import os
 import pickle
@@ -64,7 +65,7 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
     started = time.monotonic()
     context: Context | None = None
     try:
-        fn = pickle.loads(order.fn)
+        fn = _load(order)
         held = held_port(order.plan.port_range)
         parallel, averaging, sharing = Parallel(order), Averaging(order), Sharing(order)
         tensorflow = {"tf": address_of(order.host, held.port)}
@@ -88,6 +89,18 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
         if context is None and isinstance(error, ClusterError):  # your function has not begun
             return _raised(error, error.problem, started) | {"ended": "refused", "fix": error.fix}
         return _raised(error, _own_frames(error), started)
+
+
+def _load(order: NodeOrder) -> Callable[[Context], Any]:
+    """Return your function; a file of it that is in our own folder is no longer needed then."""
+    if not order.fn_path:
+        return pickle.loads(order.fn)  # type: ignore[no-any-return]
+    path = Path(order.fn_path)
+    with path.open("rb") as file:
+        fn: Callable[[Context], Any] = pickle.load(file)
+    if path.parent == Path(order.folder):
+        path.unlink()
+    return fn
 
 
 def _role(
@@ -175,21 +188,25 @@ def _context(
 
 def _returned(order: NodeOrder, value: Any, seconds: float) -> Message:
     """Leave the value in our folder, for the task to take."""
-    try:
-        data = cloudpickle.dumps(value)
-    except Exception as error:  # noqa: BLE001 - pickling runs the value's own code
-        if order.me.rank != 0:
-            data = cloudpickle.dumps(None)
-        else:
-            problem = (
-                f"Your function returned a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
-                f"pickled: {type(error).__name__}: {error}"
-            )
-            fix = "Return plain values, arrays or paths; save models and tensors to storage instead."
-            return _raised(error, problem, time.monotonic() - seconds) | {"fix": fix}
     path = Path(order.folder) / VALUE_FILE
-    path.write_bytes(data)
-    return {"ended": "returned", "seconds": seconds, "value_bytes": len(data)}
+    try:
+        with path.open("wb") as file:
+            cloudpickle.dump(value, file)  # no copy of a large value in memory
+    except Exception as error:  # noqa: BLE001 - pickling runs the value's own code
+        if order.me.rank == 0:
+            return _unpicklable(value, error, time.monotonic() - seconds)
+        path.write_bytes(cloudpickle.dumps(None))
+    return {"ended": "returned", "seconds": seconds, "value_bytes": path.stat().st_size}
+
+
+def _unpicklable(value: Any, error: Exception, started: float) -> Message:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    problem = f"Your function returned a {kind}, which cannot be pickled: {type(error).__name__}: {error}"
+    fix = "Return plain values, arrays or paths; save models and tensors to storage instead."
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        problem = f"Your function returned a {kind} for which its node has no room on disk: {error}"
+        fix = "Free space in spark.local.dir on the executors, or return less."
+    return _raised(error, problem, started) | {"fix": fix}
 
 
 def _raised(error: BaseException, problem: str, started: float) -> Message:

@@ -22,7 +22,8 @@ class NodeOrder:
         data: Names of the data that will be handed over.
         streams: Whether it is a stream, to be read once.
         key: What ranks prove to each other.
-        fn: Your function, pickled.
+        fn: Your function, pickled; or
+        fn_path: the file with it, where it is large.
     """
 
     me: Node
@@ -34,3 +35,4 @@ class NodeOrder:
     streams: bool = False
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
+    fn_path: str = ""

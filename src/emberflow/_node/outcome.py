@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -17,10 +18,12 @@ from emberflow.errors import (
     StorageError,
 )
 
-Ending = Literal["returned", "raised", "lost", "refused"]
+Ending = Literal["returned", "raised", "lost", "refused", "undelivered"]
 
 GONE = "its Spark task ended without a word: the executor or its Python worker was killed"
 REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, PeerError, StorageError)}
+# What a value's way can lack so that another attempt would end alike; anything else is a lost node.
+UNDELIVERED = {kind.__name__: kind for kind in (ClusterError, StorageError)}
 
 # What a node says of itself when another node is the cause.
 COLLATERAL = frozenset(
@@ -40,13 +43,16 @@ class Outcome:
     """How one node ended.
 
     Attributes:
-        ending: "returned"; "raised" by your function; "lost" without a word; "refused" to start at all.
+        ending: "returned"; "raised" by your function; "lost" without a word; "refused" to start at all;
+            "undelivered" if your function returned, but its value did not get to the driver.
         problem: What happened, in one or more lines; for "raised" the traceback.
         fix: What to do, where it is known; "" takes the usual sentence.
         exception_type: The class's name: of your function's exception, or of our own when it was refused.
         is_transient: Whether it was refused for a reason that may pass, such as storage that cannot be reached.
         goes_on: Whether the others can go on without it.
         value_bytes: Size of the pickled value.
+        value_way: How it gets to the driver: "rows", "driver" over a connection, or "storage".
+        value_mac: What proves that a stored value is the node's own.
         gpus: What was seen of the node's own GPUs, one dictionary each.
         feed: Rows and bytes that were fed to it, and who waited for whom.
         metrics: What it reported, where no wire brought that to the driver before.
@@ -66,6 +72,8 @@ class Outcome:
     devices: tuple[str, ...] = ()
     log_tail: str = ""
     value_bytes: int = 0
+    value_way: str = "rows"
+    value_mac: str = ""
     gpus: tuple[dict[str, Any], ...] = ()
     feed: dict[str, Any] = field(default_factory=dict)
     metrics: tuple[dict[str, Any], ...] = ()
@@ -98,6 +106,9 @@ class Outcome:
             refused = kind(f"{where} could not run: {self.problem.rstrip()}", fix=self.fix)
             refused.is_transient = self.is_transient
             return refused
+        if self.ending == "undelivered" and self.exception_type in UNDELIVERED:
+            told = f"{where} could not deliver what your function returned: {self.problem.rstrip()}"
+            return UNDELIVERED[self.exception_type](told, fix=self.fix)
         known = {"rank": self.rank, "role": self.role, "host": self.host, "others": others}
         if self.ending == "raised":
             failed = NodeFailedError(
@@ -110,8 +121,9 @@ class Outcome:
             failed.exception_type = self.exception_type
             failed.is_collateral = self.is_collateral
             return failed
+        did = "could not deliver what your function returned" if self.ending == "undelivered" else "was lost"
         return NodeLostError(
-            f"{where} was lost: {self.problem.rstrip()}",
+            f"{where} {did}: {self.problem.rstrip()}",
             fix=self.fix or "Look at the executor's log on that host.",
             log_tail=self.log_tail,
             **known,  # type: ignore[arg-type]
@@ -129,6 +141,32 @@ def gone_outcome(node: Node, host: str, problem: str = GONE) -> Outcome:
         problem=problem,
         fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
         "spark.executor.memoryOverhead.",
+    )
+
+
+def error_of(failures: Sequence[Outcome]) -> EmberflowError:
+    """Return the one error to raise: the first failure that is not the consequence of another."""
+    causes = [outcome for outcome in failures if not outcome.is_collateral]
+    cause = (causes or failures)[0]
+    others = tuple(
+        f"{other.name} on {other.host}: {other.problem.strip().splitlines()[-1]}"
+        for other in failures
+        if other.rank != cause.rank and other.problem.strip()
+    )
+    return cause.error(others)
+
+
+def undelivered_outcome(node: Node, host: str, event: Mapping[str, str]) -> Outcome:
+    """Return the outcome of a node whose value the driver could not take in."""
+    return Outcome(
+        rank=node.rank,
+        role=node.role,
+        index=node.index,
+        host=host,
+        ending="undelivered",
+        problem=event["undelivered"],
+        fix=event["fix"],
+        exception_type=event["error"],
     )
 
 

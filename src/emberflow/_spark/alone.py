@@ -1,12 +1,12 @@
 """What runs inside each task of `ef.run_parallel`: one node that meets nobody."""
 
 import dataclasses
-import secrets
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
+from emberflow._spark.delivery import Delivery
 from emberflow._spark.task import TaskSpec, _rows, _run_node
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Alone:
         return [message]
 
 
-def alone_task(plan: RunPlan, fn: bytes, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def alone_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """Run one node; yield how it ended, and its value in chunks. A failure is told, not raised: others go on."""
     import pyarrow as pa
     from pyspark import TaskContext
@@ -40,11 +40,15 @@ def alone_task(plan: RunPlan, fn: bytes, batches: "Iterator[pa.RecordBatch]") ->
     context: Any = TaskContext.get()
     number = context.partitionId()
     me = Node(rank=0, role="chief", index=number)
-    spec = TaskSpec(plan=dataclasses.replace(plan, nodes=(me,)), key=secrets.token_bytes(32), fn=fn)
-    outcome, value = _run_node(spec, me, _own_host(), None, Alone(context), iter(()))  # type: ignore[arg-type]
-    for batch in _rows(outcome, value):
-        columns = [pa.array([number] * batch.num_rows), *batch.columns[1:]]
-        yield pa.RecordBatch.from_arrays(columns, names=["task", "part", "outcome", "value"])
+    spec = dataclasses.replace(orders, plan=dataclasses.replace(orders.plan, nodes=(me,)))
+    delivery = Delivery(spec.values, spec.plan, spec.key, number, is_late=True)
+    here: Any = Alone(context)
+    with closing(delivery):
+        outcome, value = _run_node(spec, me, _own_host(), None, here, iter(()), delivery)
+    with value or nullcontext():
+        for batch in _rows(outcome, value):
+            columns = [pa.array([number] * batch.num_rows), *batch.columns[1:]]
+            yield pa.RecordBatch.from_arrays(columns, names=["task", "part", "outcome", "value"])
 
 
 def _own_host() -> str:

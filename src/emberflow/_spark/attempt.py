@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from emberflow._node.metric_log import MetricLog
-from emberflow._node.outcome import GONE, Outcome, gone_outcome
+from emberflow._node.outcome import GONE, Outcome, error_of, gone_outcome, undelivered_outcome
 from emberflow._plan.plan import RunPlan
-from emberflow._spark.console import Console
+from emberflow._spark.console import Console, warn_undialled
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job, is_called_off, lost_task_in, outcome_in, translate
 from emberflow._spark.missing import Stalls, start_timeout_error
@@ -35,7 +35,13 @@ class Attempt:
     """Watches one gang. Every wait has a deadline; when `supervise` is over, nothing of the gang is left."""
 
     def __init__(
-        self, plan: RunPlan, hub: Hub, job: Job, console: Console, metrics: MetricLog[Metric] | None = None
+        self,
+        plan: RunPlan,
+        hub: Hub,
+        job: Job,
+        console: Console,
+        metrics: MetricLog[Metric] | None = None,
+        on_quit: Callable[[], None] = lambda: None,
     ) -> None:
         self.metrics: MetricLog[Metric] = metrics or MetricLog()  # of the attempts before as well
         self.tensorboard_url: str | None = None
@@ -43,6 +49,7 @@ class Attempt:
         self._hub = hub
         self._job = job
         self._console = console
+        self._on_quit = on_quit
         self._hosts: dict[int, str] = {}
         self._ready: set[int] = set()
         self._gone: set[int] = set()
@@ -66,6 +73,7 @@ class Attempt:
             "joined": self._on_joined,
             "ready": self._on_ready,
             "outcome": self._on_outcome,
+            "undelivered": self._on_undelivered,
             "gone": self._on_gone,
             "rows": self._on_rows,
             "job_error": self._on_job_error,
@@ -95,6 +103,11 @@ class Attempt:
         if len(self._hosts) < len(self._plan.nodes):
             self._show_late()
         return self._rows
+
+    @property
+    def is_chief_dialled(self) -> bool:
+        """Whether the chief's task has reached the driver."""
+        return 0 in self._hosts
 
     def _show_late(self) -> None:
         """Take what nodes reported, and the end of their logs, from Spark's rows where no wire brought them."""
@@ -192,6 +205,9 @@ class Attempt:
     def _on_outcome(self, _: int, event: Message) -> None:
         self._record(Outcome.from_json(event["outcome"]))
 
+    def _on_undelivered(self, rank: int, event: Message) -> None:
+        self._record(undelivered_outcome(self._plan.nodes[rank], self._hosts.get(rank, "?"), event))
+
     def _record(self, outcome: Outcome) -> None:
         is_news = outcome.rank not in self._outcomes
         self._outcomes[outcome.rank] = outcome
@@ -249,6 +265,7 @@ class Attempt:
                 self._until(self._is_explained, LOST_SETTLE)
             self._quitting = True
             self._hub.dismiss()
+            self._on_quit()  # a task that transfers a large value hears nothing else
             if len(self._hosts) < len(self._plan.nodes):
                 self._cancel()
             self._until(self._is_quiet, QUIT_GRACE)
@@ -271,29 +288,13 @@ class Attempt:
         return job_over and set(self._hosts) <= self._gone
 
     def _error(self) -> EmberflowError | None:
-        """Return the one error to raise: the first failure that is not the consequence of another."""
+        """Return the error to raise, if something failed and nobody ended the job."""
         if not self._failures or self._was_called_off():
             return None
-        causes = [outcome for outcome in self._failures if not outcome.is_collateral]
-        cause = (causes or self._failures)[0]
-        others = tuple(
-            f"{other.name} on {other.host}: {other.problem.strip().splitlines()[-1]}"
-            for other in self._failures
-            if other is not cause and other.problem.strip()
-        )
-        return cause.error(others)
+        return error_of(self._failures)
 
     def _was_called_off(self) -> bool:
         """Whether somebody else ended the Spark job: its tasks then go without a word."""
         if self._cancelled_by_us or not is_called_off(self._job_error):
             return False
         return all(outcome.problem == GONE or outcome.is_collateral for outcome in self._failures)
-
-
-def warn_undialled(host: str | None) -> None:
-    """Say once that nothing will be seen of the nodes while they run."""
-    log.warning(
-        "Executors cannot reach this process at %s: output and progress come when the run is over. "
-        "Pass driver_host=... with an address that they can reach.",
-        host,
-    )

@@ -100,3 +100,12 @@ def _shown(name: str, value: float) -> str:
     number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     head, per, unit = name.partition("_per_")
     return f"{number} {head}/{unit}" if per else f"{name} {number}"
+
+
+def warn_undialled(host: str | None) -> None:
+    """Say once that nothing will be seen of the nodes while they run."""
+    log.warning(
+        "Executors cannot reach this process at %s: output and progress come when the run is over. "
+        "Pass driver_host=... with an address that they can reach.",
+        host,
+    )

@@ -1,6 +1,7 @@
 """What this Spark session is and offers, read once before anything starts."""
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ log = logging.getLogger("emberflow")
 PARAMETER_SERVERS = "spark.executorEnv.NUM_TF_PS"
 PORT_RANGE = "spark.emberflow.portRange"
 GPU_RESOURCE = "spark.emberflow.gpuResource"
+RESULT_LIMIT = "spark.driver.maxResultSize"
 ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
 
 
@@ -38,6 +40,7 @@ class ClusterFacts:
         gpus_per_task: Spark's spark.task.resource.gpu.amount, likewise, which may be a fraction.
         parameter_servers: NUM_TF_PS of the executors' environment as it stands there, for ps="auto".
         port_range: The setting spark.emberflow.portRange.
+        result_limit: Most bytes that a job may bring back as rows, with some room for Spark's own; 0 for any number.
     """
 
     is_connect: bool
@@ -53,6 +56,7 @@ class ClusterFacts:
     gpus_per_task: float = 0.0
     parameter_servers: str = "0"
     port_range: PortRange | None = None
+    result_limit: int = 0
 
 
 def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> ClusterFacts:
@@ -67,6 +71,7 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
             bind_host=host,
             gpu_resource=gpu,
             port_range=_port_range(spark),
+            result_limit=result_limit(spark.conf.get(RESULT_LIMIT, "1g")),
         )
     context = spark.sparkContext
     conf = context.getConf()
@@ -88,12 +93,26 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
         gpus_per_task=0.0 if is_local else float(conf.get(f"spark.task.resource.{gpu}.amount") or 0),
         parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
         port_range=_port_range(spark),
+        result_limit=result_limit(conf.get(RESULT_LIMIT) or "1g"),
     )
 
 
 def _port_range(spark: "SparkSession") -> PortRange | None:
     text = spark.conf.get(PORT_RANGE, "")
     return parse_port_range(PORT_RANGE, text) if text else None
+
+
+def result_limit(text: str | None) -> int:
+    """Return what of Spark's limit for results is left to values: nine tenths.
+
+    >>> result_limit("1g"), result_limit("10mb"), result_limit("1000"), result_limit("0")
+    (966367641, 9437184, 900, 0)
+    """
+    found = re.fullmatch(r"(\d+)([kmgtp]?)b?", (text or "1g").strip().lower())
+    if found is None:
+        return result_limit("1g")
+    unit: int = 1024 ** " kmgtp".index(found[2] or " ")
+    return int(found[1]) * unit * 9 // 10
 
 
 def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:

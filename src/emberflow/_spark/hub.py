@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from emberflow.config import PortRange
 from emberflow.errors import ClusterError, PeerError
 
 PURPOSE = "node to driver"
+VALUES = "values"  # what a connection says first that is not a node's own
 SEND_TIMEOUT = 10.0  # seconds in which a node that something waits for must take some of it
 SPARE_FILES = 192  # open files that the driver needs beside one connection per node
 EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is left out
@@ -37,11 +38,15 @@ class Hub:
         key: The attempt's secret. A task of an earlier attempt holds another one and is turned away.
         ranks: How many nodes the attempt has.
         ports: First and last port that it may listen on; None for any.
+
+    Attributes:
+        on_values: Takes over connections for large values, which share the hub's port.
     """
 
     def __init__(self, bind_host: str, key: bytes, ranks: int, ports: PortRange | None = None) -> None:
         _check_open_files(ranks)
         self.events: queue.Queue[Message] = queue.Queue()
+        self.on_values: Callable[[socket.socket], None] = socket.socket.close
         self._ranks = ranks
         self._peers: dict[int, Peer] = {}
         self.rendezvous = Rendezvous(ranks)
@@ -170,6 +175,11 @@ class Hub:
 
     def _join(self, peer: Peer, message: Message) -> None:
         """Give a newcomer its seat, unless it is taken: then Spark has started that task a second time."""
+        if VALUES in message:
+            self._selector.unregister(peer.sock)
+            peer.sock.setblocking(True)
+            self.on_values(peer.sock)
+            return
         rank = int(message["join"])
         if rank in self._peers or not 0 <= rank < self._ranks:
             raise PeerError(
@@ -234,6 +244,19 @@ def dial(
     sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout, patience=patience)
     try:
         send(sock, {"join": rank, "host": host})
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def dial_values(
+    address: Sequence[Any], key: bytes, timeout: float, *, patience: float = 0.0
+) -> socket.socket:
+    """Return a proven connection for large values; the driver speaks first on it."""
+    sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout, patience=patience)
+    try:
+        send(sock, {VALUES: True})
     except BaseException:
         sock.close()
         raise

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -16,6 +16,7 @@ from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
 from emberflow._node.outcome import Outcome, describe_exit, describe_stop
 from emberflow._node.watch import Watch
 from emberflow._plan.plan import RunPlan
+from emberflow._spark.delivery import OTHERS_SMALL, Delivery
 from emberflow._spark.events import is_end, next_event
 from emberflow._spark.gathering import BarrierGathering, DriverGathering, Gathering
 from emberflow._spark.meeting import MEET, brought_by
@@ -39,11 +40,14 @@ JOINED_TIMEOUT = 2.0  # for a parameter server that may sit in TensorFlow's own 
 class Life:
     """A node from its start to the end of its last descendant."""
 
-    def __init__(self, order: NodeOrder, pouring: Pouring | None = None) -> None:
+    def __init__(
+        self, order: NodeOrder, pouring: Pouring | None = None, delivery: Delivery | None = None
+    ) -> None:
         self._order = order
         self._pouring = pouring
         self._windows = Windows(order.plan)
         self._doing = STARTING
+        self._delivery = delivery
         self._plan = order.plan
         self._me = order.me
         self._folder = Path(order.folder)
@@ -52,7 +56,7 @@ class Life:
         self._is_serving = False
         self._has_driver = False
         self._monitor: GpuMonitor | None = None
-        self.value = b""
+        self.value: IO[bytes] | None = None
 
     def live(
         self, environment: dict[str, str], driver: "socket.socket | None", context: "BarrierTaskContext"
@@ -221,8 +225,10 @@ class Life:
         return True
 
     def _returned(self, event: Message) -> None:
+        """Note how it ended, and hold its value: the folder goes with the process, an open file stays."""
         self._ending = event
-        self.value = (self._folder / VALUE_FILE).read_bytes()  # the folder goes with the process
+        if self._me.rank == 0 or event["value_bytes"] <= OTHERS_SMALL:
+            self.value = (self._folder / VALUE_FILE).open("rb")
 
     def _leave(self, watch: Watch) -> Outcome:
         """Let the process end by itself, so that its exit handlers run; the keeper ends it if it does not."""
@@ -239,7 +245,14 @@ class Life:
             told = f"not done {timeout:g} s after the others: ended without a last evaluation"
             watch.tell_driver({"log": told})
         watch.drain_log(1.0)
-        return self.outcome("returned", watch, **_known(self._ending))
+        return self._delivered(watch)
+
+    def _delivered(self, watch: Watch) -> Outcome:
+        """Bring a large value to the driver: the others are done, and the node is gone."""
+        ending, way = "returned", dict[str, str]()
+        if self._delivery is not None and self.value is not None:
+            ending, way = self._delivery.deliver(self.value, self._ending["value_bytes"])
+        return self.outcome(ending, watch, **_known(self._ending), **way)
 
     def _patience(self) -> float:
         if self._ending or self._is_serving:

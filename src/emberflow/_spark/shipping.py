@@ -1,34 +1,113 @@
 """Your function as bytes, or an error that names what cannot be sent."""
 
+import errno
+import hashlib
 import inspect
+import io
+import os
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import cloudpickle
 
-from emberflow.errors import ConfigError, ShippingError
+from emberflow.errors import ConfigError, ShippingError, StorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Spark Connect takes no message above 128 MB, and the function is only a part of one.
 CONNECT_LIMIT = 100 * 1024 * 1024
+# Above this tasks fetch the function from the driver: Spark would hold several copies of it in each process.
+INLINE_LIMIT = 8 * 1024 * 1024
+CHUNK = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shipment:
+    """Your function, pickled: in memory if it is small, else in a file that has no name.
+
+    Attributes:
+        size: Its bytes.
+        data: All of them, where tasks are sent them with their orders; else empty.
+    """
+
+    size: int
+    data: bytes = field(default=b"", repr=False)
+    _file: IO[bytes] | None = field(default=None, repr=False)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the file."""
+        assert self._file is not None  # noqa: S101 - only asked where there is no data, for the type checker
+        return self._file.fileno()
+
+    def read(self) -> bytes:
+        """Return all bytes, wherever they are."""
+        if self._file is None:
+            return self.data
+        self._file.seek(0)
+        return self._file.read()
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield all bytes of the file, some at a time."""
+        at = 0
+        while chunk := os.pread(self.fileno(), CHUNK, at):
+            yield chunk
+            at += len(chunk)
+
+    def close(self) -> None:
+        """Delete the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def shipment_of(fn: Callable[..., Any], *, is_connect: bool) -> Shipment:
+    """Return `fn` pickled, of any size; a module that only the driver has goes along by value."""
+    limit = CONNECT_LIMIT if is_connect else INLINE_LIMIT
+    file: Any = tempfile.SpooledTemporaryFile(max_size=limit, prefix="emberflow-")  # noqa: SIM115 - lives on
+    try:
+        _pickle(fn, file)
+        size = file.tell()
+        if size > limit:
+            file.flush()
+    except OSError as error:
+        raise _no_room(error) from error
+    if size > limit:
+        return Shipment(size=size, _file=file)
+    with file:
+        file.seek(0)
+        return Shipment(size=size, data=file.read())
+
+
+def ship_artifact(spark: "SparkSession", shipment: Shipment) -> str:
+    """Have Spark Connect bring the function to the executors; return the file's name.
+
+    It stays there as long as the session: Spark takes no artifact back.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
+        aside = Path(folder) / "function"
+        with aside.open("wb") as file:
+            for chunk in shipment.chunks():
+                digest.update(chunk)
+                file.write(chunk)
+        path = aside.rename(Path(folder) / f"emberflow-{digest.hexdigest()}.pickle")
+        spark.addArtifact(str(path), file=True)
+        return path.name
 
 
 def ship(fn: Callable[..., Any], *, is_connect: bool) -> bytes:
-    """Return `fn` pickled; a module that only the driver has goes along by value."""
-    if not callable(fn):
-        raise ConfigError(
-            f"The first argument must be a function of one argument, `ctx`. Received: {fn!r}.",
-            fix="Pass the function itself: ef.run(train, ...), not ef.run(train(), ...).",
-        )
-    with _by_value(_module_of(fn)):
-        try:
-            data: bytes = cloudpickle.dumps(fn)
-        except Exception as error:
-            raise _explain(fn, error) from error
+    """Return `fn` pickled, to be sent by Spark; a module that only the driver has goes along by value."""
+    file = io.BytesIO()
+    _pickle(fn, file)
+    data = file.getvalue()
     if is_connect and len(data) > CONNECT_LIMIT:
         raise ShippingError(
             f"On Spark Connect a function may hold at most {CONNECT_LIMIT >> 20} MB of data. "
@@ -36,6 +115,28 @@ def ship(fn: Callable[..., Any], *, is_connect: bool) -> bytes:
             fix="Let the function read the data itself, or pass it as a DataFrame: ef.run(fn, data=df).",
         )
     return data
+
+
+def _no_room(error: OSError) -> StorageError:
+    return StorageError(
+        f"Your function must fit into the temporary folder {tempfile.gettempdir()}. Received: {error}.",
+        fix="Free space there, or set TMPDIR to a folder with more room before the driver starts.",
+    )
+
+
+def _pickle(fn: Callable[..., Any], file: IO[bytes]) -> None:
+    if not callable(fn):
+        raise ConfigError(
+            f"The first argument must be a function of one argument, `ctx`. Received: {fn!r}.",
+            fix="Pass the function itself: ef.run(train, ...), not ef.run(train(), ...).",
+        )
+    with _by_value(_module_of(fn)):
+        try:
+            cloudpickle.dump(fn, file)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            raise _explain(fn, error) from error
 
 
 def _module_of(fn: Any) -> ModuleType | None:

@@ -3,22 +3,25 @@
 import dataclasses
 import logging
 import secrets
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, closing, suppress
+from typing import IO, TYPE_CHECKING, Any
 
 from emberflow._node.checkpoints import drop_if_empty, plan_checkpoints
 from emberflow._node.metric_log import MetricLog
 from emberflow._plan.plan import RunPlan
-from emberflow._spark.attempt import Attempt, warn_undialled
-from emberflow._spark.console import Console
+from emberflow._spark.attempt import Attempt
+from emberflow._spark.console import Console, warn_undialled
+from emberflow._spark.delivery import NO_FUNCTION, ValuePlan
 from emberflow._spark.facts import ClusterFacts
 from emberflow._spark.hub import Hub
 from emberflow._spark.job import Job
 from emberflow._spark.pouring import DataSpec
 from emberflow._spark.profiles import profile_for_everybody
 from emberflow._spark.rows import RunData
+from emberflow._spark.shipping import Shipment, ship_artifact
 from emberflow._spark.slots import wait_for_slots
 from emberflow._spark.task import UNREACHABLE, TaskSpec
+from emberflow._spark.values import ValueServer, drop_stored, taken_values
 from emberflow.config import RunConfig
 from emberflow.errors import EmberflowError, NodeFailedError, NodeLostError
 from emberflow.result import Metric
@@ -35,20 +38,25 @@ class Program:
 
     Attributes:
         fn: Your function, pickled.
+        artifact: The name of the Spark file with it, where tasks can get it in no other way.
+        least_value: Bytes that the chief's value has at least, as far as that is known.
         data: What it is fed with.
         spec: The same, as tasks are told.
     """
 
-    fn: bytes
+    fn: Shipment
+    artifact: str = ""
+    least_value: int = 0
     data: RunData
     spec: DataSpec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
-    """What the last attempt brought back."""
+    """What the last attempt brought back: rows, and files with the pickled values that came another way."""
 
     rows: list[Any]
+    values: dict[int, IO[bytes]]
     attempt: Attempt
     attempts: int
 
@@ -66,12 +74,15 @@ def supervise(
     metrics: MetricLog[Metric] = MetricLog()
     while True:
         try:
-            rows, attempt = _try(spark, program, plan, config, facts, console, metrics)
-            return Supervised(rows=rows, attempt=attempt, attempts=restarts + 1)
+            rows, values, attempt = _try(spark, program, plan, config, facts, console, metrics)
+            return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             if _is_unreachable(error) and plan.meeting == "driver" and len(plan.stages) == 1:
                 warn_undialled(config.driver_host or facts.driver_host)
                 plan = dataclasses.replace(plan, meeting="barrier")
+                continue
+            if NO_FUNCTION in error.problem and facts.is_connect and not program.artifact:
+                program = dataclasses.replace(program, artifact=ship_artifact(spark, program.fn))
                 continue
             if restarts >= config.max_restarts or not _may_restart(error, config):
                 raise
@@ -101,27 +112,53 @@ def _try(
     facts: ClusterFacts,
     console: Console,
     metrics: MetricLog[Metric],
-) -> tuple[list[Any], Attempt]:
+) -> tuple[list[Any], dict[int, IO[bytes]], Attempt]:
     """Start the gang once, with a key of its own."""
     key = secrets.token_bytes(32)
-    hub = Hub(facts.bind_host, key, len(plan.nodes), plan.port_range)
-    try:
-        host = config.driver_host or facts.driver_host or "127.0.0.1"
-        has_dialled_in_vain = plan.meeting == "barrier" and not facts.is_connect
-        placed = dataclasses.replace(plan, driver_address=None if has_dialled_in_vain else (host, hub.port))
-        if config.checkpoint_dir:
-            planned = plan_checkpoints(config.checkpoint_dir, plan.run_id)
-            placed = dataclasses.replace(placed, checkpoints=planned)
-        spec = TaskSpec(plan=placed, key=key, fn=program.fn, data=program.spec)
+    with ExitStack() as held:
+        hub = held.enter_context(closing(Hub(facts.bind_host, key, len(plan.nodes), plan.port_range)))
+        server = ValueServer(timeout=plan.exchange_timeout, shipment=program.fn, events=hub.events)
+        held.callback(server.close)
+        hub.on_values = server.admit
+        placed = _placed(plan, config, facts, hub.port)
+        spec = _task_spec(program, placed, key, facts)
         job = Job(spark, spec, program.data, facts, hub.events)
-        attempt = Attempt(placed, hub, job, console, metrics)
-        rows = attempt.supervise()
+        attempt = Attempt(placed, hub, job, console, metrics, on_quit=server.close)
+        try:
+            rows = attempt.supervise()
+            values = taken_values(rows, server, placed, key)
+        except BaseException:
+            if not attempt.is_chief_dialled:
+                drop_stored(placed)
+            raise
         if placed.checkpoints:
             with suppress(EmberflowError):
                 drop_if_empty(placed.checkpoints)
-        return rows, attempt
-    finally:
-        hub.close()
+        return rows, values, attempt
+
+
+def _placed(plan: RunPlan, config: RunConfig, facts: ClusterFacts, port: int) -> RunPlan:
+    """Return the plan with this attempt's address, and what it may start from."""
+    host = config.driver_host or facts.driver_host or "127.0.0.1"
+    address = None if _has_dialled_in_vain(plan, facts) else (host, port)
+    checkpoints = plan_checkpoints(config.checkpoint_dir, plan.run_id) if config.checkpoint_dir else None
+    return dataclasses.replace(plan, driver_address=address, checkpoints=checkpoints)
+
+
+def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts) -> TaskSpec:
+    """Return the tasks' orders. Where the driver cannot be dialled, Spark itself must bring all of the function."""
+    fn = program.fn.read() if _has_dialled_in_vain(plan, facts) else program.fn.data
+    values = ValuePlan(
+        function_bytes=0 if fn else program.fn.size,
+        artifact=program.artifact,
+        least_bytes=program.least_value,
+        row_limit=facts.result_limit,
+    )
+    return TaskSpec(plan=plan, key=key, fn=fn, data=program.spec, values=values)
+
+
+def _has_dialled_in_vain(plan: RunPlan, facts: ClusterFacts) -> bool:
+    return plan.meeting == "barrier" and not facts.is_connect
 
 
 def _may_restart(error: EmberflowError, config: RunConfig) -> bool:

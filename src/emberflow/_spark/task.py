@@ -3,6 +3,7 @@
 import dataclasses
 import hmac
 import importlib.util
+import io
 import os
 import resource
 import shutil
@@ -10,10 +11,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from emberflow import storage
 from emberflow._node.gpu_claims import await_free
@@ -22,6 +23,7 @@ from emberflow._node.order import NodeOrder
 from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
+from emberflow._spark.delivery import ROWS, Delivery, ValuePlan
 from emberflow._spark.events import QuitError
 from emberflow._spark.hub import dial
 from emberflow._spark.life import Life
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
 DIAL_TIMEOUT = 5.0
 CHUNK = 8 * 1024 * 1024
-SMALL_VALUE = 64 * 1024
 MARK = "EMBERFLOW-OUTCOME:"
 UNREACHABLE = "could not reach the driver"
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH", "_SPARK_AUTH_SECRET")
@@ -53,6 +54,7 @@ class TaskSpec:
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
     data: DataSpec = field(default_factory=DataSpec)
+    values: ValuePlan = field(default_factory=ValuePlan)
     first_rank: int = 0
 
 
@@ -74,16 +76,19 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         driver = _dial(spec, me, host)
         if driver is not None:
             held.callback(driver.close)
+        delivery = Delivery(spec.values, spec.plan, spec.key, me.rank, is_dialled=driver is not None)
+        held.callback(delivery.close)
         try:
-            outcome, value = _run_node(spec, me, host, driver, context, batches)
+            outcome, value = _run_node(spec, me, host, driver, context, batches, delivery)
         except QuitError:
             return
         except Exception as error:  # noqa: BLE001 - else the driver would take this task for a killed one
             traceback.print_exc()
-            outcome, value = _crashed(me, host, error), b""
+            outcome, value = _crashed(me, host, error), None
             if driver is not None:
                 with suppress(OSError):
                     send(driver, {"outcome": outcome.to_json()})
+        held.enter_context(value or nullcontext())
         if outcome.ending != "returned" and not outcome.goes_on and driver is None:
             raise _carrier(outcome)
         yield from _rows(outcome, value)
@@ -96,7 +101,8 @@ def _run_node(
     driver: "socket.socket | None",
     context: "BarrierTaskContext",
     rows: "Iterator[pa.RecordBatch]",
-) -> tuple[Outcome, bytes]:
+    delivery: Delivery | None = None,
+) -> tuple[Outcome, IO[bytes] | None]:
     """Give the node its folder and its devices, and let it live."""
     plan = spec.plan
     with ExitStack() as held:
@@ -116,15 +122,18 @@ def _run_node(
         try:
             check_here(plan)
             order = dataclasses.replace(order, devices=_devices_of(plan, me, context, held))
+            if delivery is not None:
+                delivery.check()
+                order = dataclasses.replace(order, fn_path=delivery.fetch_function(folder))
         except EmberflowError as error:
             outcome = Life(order).refusal(error)
             if driver is not None:
                 send(driver, {"outcome": outcome.to_json()})
-            return outcome, b""
+            return outcome, None
         pouring = _pouring(spec, me, rows, folder) if spec.data.names and me.trains else None
         if pouring is not None:
             held.callback(pouring.close)
-        life = Life(order, pouring)
+        life = Life(order, pouring, delivery)
         environment = _environment(plan, me) | gpu_environment(order.devices)
         return life.live(environment, driver, context), life.value
 
@@ -245,13 +254,14 @@ def _make_folder(plan: RunPlan, me: Node) -> Path:
     return folder
 
 
-def _rows(outcome: Outcome, value: bytes) -> "Iterator[pa.RecordBatch]":
-    """Yield the outcome and the value; the driver wants all of the chief's, and only small ones of others."""
+def _rows(outcome: Outcome, value: IO[bytes] | None) -> "Iterator[pa.RecordBatch]":
+    """Yield the outcome, and the value in chunks unless it went another way."""
     import pyarrow as pa
 
-    wanted = value if outcome.rank == 0 or len(value) <= SMALL_VALUE else b""
-    chunks = [wanted[start : start + CHUNK] for start in range(0, len(wanted), CHUNK)] or [b""]
-    for part, chunk in enumerate(chunks):
-        text = outcome.to_json() if part == 0 else ""
+    is_here = value is not None and outcome.value_way == ROWS and outcome.ending != "undelivered"
+    source = value if value is not None and is_here else io.BytesIO()
+    part, text = 0, outcome.to_json()
+    while (chunk := source.read(CHUNK)) or part == 0:
         columns = {"rank": [outcome.rank], "part": [part], "outcome": [text], "value": [chunk]}
         yield pa.RecordBatch.from_pydict(columns)
+        part, text = part + 1, ""

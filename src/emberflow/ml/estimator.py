@@ -1,6 +1,5 @@
 """KerasEstimator: a DataFrame in, a KerasModel out."""
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from emberflow.ml.inputs import Columns
 from emberflow.ml.model import KerasModel
 from emberflow.ml.params import COLUMN_DEFAULTS, TRAINING_DEFAULTS, TrainingParams, with_accessors
 from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
-from emberflow.ml.training import Training, file_of, train
+from emberflow.ml.training import TrainFunction, Training, file_of
 from emberflow.run import run
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
         training, data = self._training(dataset)
         strategy = self.getOrDefault("strategy")
         result = run(
-            functools.partial(train, training),
+            TrainFunction(training),
             workers=self.getOrDefault("numWorkers"),
             data=data,
             gpus=self.getOrDefault("gpusPerWorker"),

@@ -67,6 +67,22 @@ class Trained:
     answers: tuple[Answer, ...]
 
 
+@dataclass(frozen=True)
+class TrainFunction:
+    """What `ef.run` is given: a function that tells how large its value will be at least."""
+
+    training: Training
+
+    @property
+    def least_value_bytes(self) -> int:
+        """The size of the model before training; a trained one has its optimizer's variables as well."""
+        return len(self.training.keras_file or b"")
+
+    def __call__(self, ctx: "Context") -> Trained | None:
+        """Train on this node."""
+        return train(self.training, ctx)
+
+
 def train(training: Training, ctx: "Context") -> Trained | None:
     """Train on this node together with the others; the chief returns the model."""
     if training.strategy != "data_parallel":
