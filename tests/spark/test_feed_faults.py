@@ -4,19 +4,23 @@ Nothing here is cured by a second attempt, so none is made though `max_restarts`
 """
 
 import errno
+import json
 import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import emberflow as ef
 from emberflow._feed.files import Fragment
-from emberflow.errors import DataError, EmberflowError, StorageError
+from emberflow.errors import DataError, EmberflowError, NodeLostError, StorageError
+from tests.spark import watching
+from tests.spark.watching import await_file, begin, start_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,6 +105,39 @@ def test_a_file_that_may_not_be_read(
     assert "Worker 1 on" in str(error)
     assert "PermissionError: [Errno 13] Permission denied: '/data/b'" in str(error)
     assert "chmod" in error.fix
+
+
+class Hanging:
+    """A source that kills the node of rank 1, and then gives nothing for a long time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fragments(self) -> list[Fragment]:
+        return [Fragment(path=name, rows=1000) for name in ("a", "b")]
+
+    def read(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
+        if fragment.path == "b":
+            nodes = psutil.Process().children(recursive=True)
+            (node,) = [each for each in nodes if each.environ().get("EMBERFLOW_NODE") and is_node(each)]
+            begin(self.folder, 1)
+            node.kill()
+            await_file(self.folder / "never")
+        yield pa.RecordBatch.from_pydict({"x": range(1000)})
+
+
+def is_node(process: psutil.Process) -> bool:
+    return "emberflow._node.main" in process.cmdline()
+
+
+def test_a_node_that_dies_while_its_source_hangs(spark_cluster: "SparkSession", tmp_path: Path) -> None:
+    """Its task waits for rows: the driver hears of the node's end all the same, and Spark ends the task."""
+    run = start_run(spark_cluster, count, data=Hanging(tmp_path))
+    at = json.loads(await_file(tmp_path / "begun-1").read_text())["at"]
+    error = watching.error_of(run, at, "SIGKILL of a node whose source hangs")
+    assert isinstance(error, NodeLostError)
+    assert error.rank == 1
+    assert "SIGKILL" in str(error)
 
 
 @STREAMED

@@ -44,6 +44,9 @@ class Watch:
         self.queue: queue.Queue[Message] = queue.Queue()
         self.is_over = threading.Event()  # the node has ended, or the driver wants us gone
         self.describe: Callable[[], str] = str  # what the driver is told when it asks what we do
+        self.on_end: Callable[[Message], object] = (
+            bool  # called here when the node ends, before the event is put
+        )
         self.metrics: MetricLog[Message] = MetricLog(total_limit=KEPT_METRICS)
         self._child = child
         self._driver = driver
@@ -136,8 +139,7 @@ class Watch:
         return read
 
     def _on_stopped(self) -> None:
-        self.is_over.set()
-        self.queue.put({"stopped": self._pulse.limit})
+        self._put_end({"stopped": self._pulse.limit})
         self._child.end()  # a stopped process holds its connections; who waits for it there must go on
 
     def _on_message(self, message: Message) -> None:
@@ -158,15 +160,19 @@ class Watch:
         else:
             self.tell_driver(message)
 
+    def _put_end(self, event: Message) -> None:
+        self.on_end(event)
+        self.is_over.set()
+        self.queue.put(event)
+
     def _on_status(self) -> bool:
         data = os.read(self._child.status_fd, READ)
         for line in data.splitlines():
             message = json.loads(line)
             self._pulse.pid = message.get("pid", self._pulse.pid)
             if "status" in message:
-                self.is_over.set()
                 self._pulse.stop()
-                self.queue.put({"exit": message["status"]})
+                self._put_end({"exit": message["status"]})
         if not data:
             self.queue.put({"keeper_gone": True})
         return bool(data)

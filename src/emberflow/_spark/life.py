@@ -55,6 +55,7 @@ class Life:
         self._ending: Message = {}
         self._is_serving = False
         self._has_driver = False
+        self._is_told = False
         self._monitor: GpuMonitor | None = None
         self.value: IO[bytes] | None = None
 
@@ -71,6 +72,7 @@ class Life:
             closing(self._gathering(watch, context)) as gathering,
         ):
             watch.describe = self._describe
+            watch.on_end = lambda event: self._tell_early(event, watch)
             watch.tell_node(self._give_order())
             outcome = (
                 self._start(watch)
@@ -78,7 +80,8 @@ class Life:
                 or self._meet(watch, gathering, child)
                 or self._work(watch, gathering)
             )
-            watch.tell_driver({"outcome": outcome.to_json()})
+            if not self._is_told:
+                watch.tell_driver({"outcome": outcome.to_json()})
             return outcome
 
     def _gathering(self, watch: Watch, context: "BarrierTaskContext") -> Gathering:
@@ -143,6 +146,12 @@ class Life:
             return WAITING_FOR_ROWS
         return self._doing
 
+    def _tell_early(self, event: Message, watch: Watch) -> None:
+        """Tell the driver at once that the node has ended: the task's own thread may wait for a slow source."""
+        if self._doing == TAKING_ROWS and not self._is_told:
+            self._is_told = True
+            watch.tell_driver({"outcome": self._lost(watch, event).to_json()})
+
     def _take_rows(self, watch: Watch) -> Outcome | None:
         """Bring this rank's rows to local disk, or to the mouth of the stream."""
         if self._pouring is None:
@@ -161,6 +170,7 @@ class Life:
 
     def _meet(self, watch: Watch, gathering: Gathering, child: Child) -> Outcome | None:
         """Exchange addresses and the sizes of shards with all ranks, and let your function begin."""
+        self._doing = WORKING
         gathering.start(MEET, brought_by(self._endpoints, self._pouring.facts() if self._pouring else {}))
         event = next_event(watch)
         if event.get("gathered") != MEET:
@@ -178,7 +188,6 @@ class Life:
 
     def _work(self, watch: Watch, gathering: Gathering) -> Outcome:
         """Wait until all who train are done; then this node may go, whether it returned or serves."""
-        self._doing = WORKING
         if not self._me.trains:
             gathering.start(DONE, None)
         while True:
@@ -268,6 +277,9 @@ class Life:
             ending = "refused" if event["ended"] == "refused" else "raised"
             return self.outcome(ending, watch, **_known(event))
         watch.drain_log(1.0)
+        return self._lost(watch, event)
+
+    def _lost(self, watch: Watch, event: Message) -> Outcome:
         problem, fix = (
             describe_stop(event["stopped"]) if "stopped" in event else describe_exit(event.get("exit"))
         )
