@@ -124,7 +124,7 @@ class Serving:
             self.serve()
         from emberflow.strategies.coordinator import Coordinator
 
-        return Coordinator(strategy, sources, self.workers)
+        return Coordinator(strategy, sources, self.workers, self._sharing.exchange_timeout)
 
     def serve(self) -> NoReturn:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""

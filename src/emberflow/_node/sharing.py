@@ -31,6 +31,11 @@ class Sharing:
         """Whether this node trains with parameter servers."""
         return self._door is not None
 
+    @property
+    def exchange_timeout(self) -> float:
+        """Seconds after which a node that does not answer is an error."""
+        return self._order.plan.exchange_timeout
+
     def meet(self, endpoints: list[dict[str, str]]) -> None:
         """Hear of the others."""
         self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]

@@ -5,6 +5,7 @@ node trains on its own rows, and then on those that slower nodes have left; an e
 trained on. Callbacks see the same as in `fit`.
 """
 
+import functools
 import queue
 import threading
 from collections import deque
@@ -15,6 +16,7 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow.strategies.patience import Patience
 from emberflow.strategies.remote_step import prepare, test_step_of, train_step_of
 from emberflow.strategies.sources import Source
 
@@ -29,8 +31,13 @@ class Coordinator:
         strategy: TensorFlow's ParameterServerStrategy; build and compile the model in its scope.
     """
 
-    def __init__(self, strategy: Any, sources: dict[str, Source], workers: int) -> None:
+    def __init__(
+        self, strategy: Any, sources: dict[str, Source], workers: int, exchange_timeout: float = END_TIMEOUT
+    ) -> None:
         self.strategy = strategy
+        # A worker that is stopped is ended by its task, and TensorFlow gives its step to another: that comes first.
+        self._patience = Patience(2 * exchange_timeout)
+        self._workers = f"a worker, one of ranks 1 to {workers - 1}, or of a ps"
         self._epoch = 0
         self._taken: dict[int, int] = {}
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -128,7 +135,7 @@ class Coordinator:
                 batch += 1
             if model is not None and model.stop_training:
                 break
-        self._coordinator.join()  # what is still in flight
+        self._patience.wait_for(self._coordinator.join, self._workers)  # what is still in flight
 
     def _results(self, step: Any, epoch: Any) -> Iterator[tuple[int, int, Any]]:
         """Yield whose rows, how many, and the logs of each step as it is done, until no node has rows left."""
@@ -138,7 +145,8 @@ class Coordinator:
             while flight or not is_over:
                 while not is_over and len(flight) < self._ahead:
                     flight.append(self._coordinator.schedule(step, args=(epoch,)))
-                fetched = _fetched(flight.popleft())
+                oldest = functools.partial(_fetched, flight.popleft())
+                fetched = self._patience.wait_for(oldest, self._workers)
                 if fetched is not None:
                     owner, rows, none_left, logs = fetched
                     is_over = is_over or bool(none_left)
