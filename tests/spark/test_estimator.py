@@ -142,6 +142,7 @@ def test_on_connect_fit_transform_save_and_load(spark_connect: "SparkSession", t
     assert again.history == model.history
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     "seed", [1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)]
 )

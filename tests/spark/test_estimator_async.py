@@ -69,6 +69,7 @@ def test_digits_with_validation(spark_gpus: "SparkSession", strategy: str) -> No
     assert [report.role for report in model.result.reports] == ["chief", "worker", "ps"]
 
 
+@pytest.mark.fault
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_a_killed_server_costs_a_restart_from_the_checkpoint(
@@ -90,6 +91,7 @@ def test_a_killed_server_costs_a_restart_from_the_checkpoint(
     assert steps[0] > 200 - 30  # it went on where the first attempt stood
 
 
+@pytest.mark.fault
 @pytest.mark.full
 def test_other_rows_than_those_of_the_checkpoint_are_refused(
     spark_gpus: "SparkSession", tmp_path: Path

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exception_on_one_rank(spark_cluster: "SparkSession", tmp_path: Path, rank: int) -> None:
     def train(ctx: Any) -> None:
@@ -60,6 +61,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("victim", list(CAUSES))
 def test_a_process_that_is_killed(spark_cluster: "SparkSession", tmp_path: Path, victim: str) -> None:
     def train(ctx: Any) -> None:
@@ -82,6 +84,7 @@ def test_a_process_that_is_killed(spark_cluster: "SparkSession", tmp_path: Path,
         assert error.log_tail == "training"
 
 
+@pytest.mark.fault
 def test_sys_exit_with_a_code(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     def train(ctx: Any) -> None:
         begin(tmp_path, ctx.rank)
@@ -124,6 +127,7 @@ def pass_once(folder: Path) -> HangsWhenLoaded:
     return HangsWhenLoaded(folder)
 
 
+@pytest.mark.fault
 def test_a_node_that_hangs_before_it_meets_the_others(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     started = time.time()
@@ -133,6 +137,7 @@ def test_a_node_that_hangs_before_it_meets_the_others(spark_cluster: "SparkSessi
     assert "worker 1" in str(error).lower() or "chief 0" in str(error).lower()
 
 
+@pytest.mark.fault
 def test_a_cancelled_job(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     def train(ctx: Any) -> None:
         begin(tmp_path, ctx.rank)

@@ -34,6 +34,7 @@ def driver(folder: Path, master: str) -> "Iterator[subprocess.Popen[bytes]]":
         remove_work_dir((folder / "application").read_text())
 
 
+@pytest.mark.fault
 def test_control_c_ends_the_nodes_and_raises_keyboard_interrupt(tmp_path: Path) -> None:
     with driver(tmp_path, "local-cluster[2,1,1024]") as process:
         nodes = [await_begun(tmp_path, rank).node for rank in range(2)]
@@ -47,6 +48,7 @@ def test_control_c_ends_the_nodes_and_raises_keyboard_interrupt(tmp_path: Path) 
         assert process.wait(START) == 0
 
 
+@pytest.mark.fault
 def test_a_killed_driver_takes_its_nodes_along(tmp_path: Path) -> None:
     with driver(tmp_path, "local-cluster[2,1,1024]") as process:
         nodes = [await_begun(tmp_path, rank).node for rank in range(2)]

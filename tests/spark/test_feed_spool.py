@@ -74,6 +74,7 @@ def test_a_shard_larger_than_the_memory_it_may_take(spark_cluster: "SparkSession
         assert own < 5 * CHUNK_BYTES
 
 
+@pytest.mark.fault
 def test_a_spool_beyond_its_limit_is_an_error(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"spool_limit=1000 bytes") as caught:
         ef.run(
@@ -105,6 +106,7 @@ class FullDisk:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.fault
 def test_a_full_disk_is_an_error_with_a_way_out(spark_cluster: "SparkSession") -> None:
     with pytest.raises(DataError, match=r"needs room on local disk(.|\n)*File too large") as caught:
         ef.run(lambda _: None, workers=2, data=FullDisk(), spark=spark_cluster, verbose=False)

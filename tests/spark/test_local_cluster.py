@@ -151,6 +151,7 @@ with local_cluster(workers=1) as cluster:
 """
 
 
+@pytest.mark.fault
 def test_a_killed_owner_leaves_nothing(nothing_left: None) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", OWNER], stdin=pipe, stdout=pipe, text=True) as owner:
@@ -167,6 +168,7 @@ def test_a_start_that_takes_too_long_is_an_error_and_leaves_nothing(nothing_left
         pass
 
 
+@pytest.mark.fault
 def test_a_worker_that_cannot_start_is_an_error_with_its_log(nothing_left: None) -> None:
     with (
         pytest.raises(ClusterError, match=r"(?s)Worker-0 ended.*memory"),

@@ -99,6 +99,7 @@ def test_types_that_spark_cannot_send_must_stay_behind(spark_cluster: "SparkSess
     assert predict(df, load_sum, inputs="x", outputs="total double", keep=["id"]).count() == 10
 
 
+@pytest.mark.fault
 def test_bad_rows(spark_cluster: "SparkSession") -> None:
     df = numbers(spark_cluster, 6).selectExpr("id", "if(id = 3, null, x) AS x")
     nulls = predict(df, load_sum, inputs="x", outputs="total double", errors="null").sort("id").collect()

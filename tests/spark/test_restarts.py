@@ -49,6 +49,7 @@ def training(notes: Path) -> "Callable[[Any], Any]":
     return train
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("victim", ["node", "python_worker", "executor"])
 def test_a_killed_worker_costs_a_restart(spark_cluster: "SparkSession", tmp_path: Path, victim: str) -> None:
     run = start_run(
@@ -66,6 +67,7 @@ def test_a_killed_worker_costs_a_restart(spark_cluster: "SparkSession", tmp_path
     assert told == [(0, step) for step in range(SAVED)] + [(1, step) for step in range(SAVED, LAST)]
 
 
+@pytest.mark.fault
 def test_a_killed_ps_beside_gpu_workers_costs_a_restart(spark_gpus: "SparkSession", tmp_path: Path) -> None:
     run = start_run(
         spark_gpus,
@@ -86,6 +88,7 @@ def test_a_killed_ps_beside_gpu_workers_costs_a_restart(spark_gpus: "SparkSessio
     assert sorted(device for report in result.reports for device in report.devices) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.fault
 def test_a_killed_executor_under_all_roles_costs_a_restart(
     spark_gpus: "SparkSession", tmp_path: Path
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_killed_executor_under_all_roles_costs_a_restart(
     assert result.value["state"] == sum(range(LAST))
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("role", ["worker", "ps"])
 def test_without_restarts_a_killed_node_is_an_error_in_seconds(
     spark_gpus: "SparkSession", tmp_path: Path, role: str
@@ -143,6 +147,7 @@ def test_your_own_exception_is_a_reason_if_you_say_so(spark_cluster: "SparkSessi
     assert (result.value, result.attempts) == (1, 2)
 
 
+@pytest.mark.fault
 def test_restarts_are_counted(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     def die(ctx: Any) -> None:
         if ctx.rank == 1:
@@ -182,6 +187,7 @@ def test_checkpoints_without_a_folder_are_refused(spark_cluster: "SparkSession")
         ef.run(count_on, workers=2, spark=spark_cluster, verbose=False)
 
 
+@pytest.mark.fault
 def test_an_attempt_that_is_ended_does_no_harm_though_it_saves_to_the_last(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:

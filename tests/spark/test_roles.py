@@ -65,6 +65,7 @@ def wait_for_ever(ctx: Any) -> None:
     threading.Event().wait()
 
 
+@pytest.mark.fault
 def test_a_ps_that_never_returns_ends_when_the_workers_are_done(spark_gpus: "SparkSession") -> None:
     started = time.monotonic()
     result = ef.run(as_helper("ps", wait_for_ever), workers=2, ps=1, spark=spark_gpus, verbose=False)
@@ -88,6 +89,7 @@ def test_an_evaluator_may_finish_after_the_others(spark_gpus: "SparkSession") ->
     ]
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(("role", "rank"), [("ps", 2), ("evaluator", 3)])
 def test_an_exception_of_a_helper_is_named_as_its_own(
     spark_gpus: "SparkSession", role: str, rank: int

@@ -101,6 +101,7 @@ def test_what_cannot_travel_is_named(spark_cluster: "SparkSession") -> None:
                 ef.run(fn, workers=2, spark=spark_cluster)
 
 
+@pytest.mark.fault
 def test_more_workers_than_slots_are_refused_in_seconds(spark_cluster: "SparkSession") -> None:
     started = time.monotonic()
     with pytest.raises(ef.ClusterError, match="needs 3 task slots") as caught:
@@ -253,6 +254,7 @@ def test_dynamic_allocation_is_refused(
         ef.run(train, workers=2, spark=spark_cluster)
 
 
+@pytest.mark.fault
 def test_a_driver_that_cannot_be_dialled_is_met_by_sparks_barrier(
     spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

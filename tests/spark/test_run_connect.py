@@ -45,6 +45,7 @@ def test_an_exception_comes_whole(spark_connect: "SparkSession", tmp_path: Path,
     assert error.remote_traceback.rstrip().endswith("the end")
 
 
+@pytest.mark.fault
 def test_too_few_slots_end_at_the_start_deadline_and_nothing_stays_queued(
     spark_connect: "SparkSession",
 ) -> None:
@@ -59,6 +60,7 @@ def test_too_few_slots_end_at_the_start_deadline_and_nothing_stays_queued(
     assert time.monotonic() - started < 15.0  # nothing stands in front of it
 
 
+@pytest.mark.fault
 def test_an_interrupted_operation_is_a_cancelled_run(spark_connect: "SparkSession", tmp_path: Path) -> None:
     def wait(ctx: Any) -> None:
         begin(tmp_path, ctx.rank)

@@ -172,6 +172,7 @@ def test_partition_folders(spark: "SparkSession", tmp_path: Path) -> None:
     assert back.where("id % 2 <> half").count() == 0
 
 
+@pytest.mark.fault
 def test_broken_records_by_mode(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     numbers(spark, 10, slices=1).write.format("tfrecord").mode("append").save(path)

@@ -62,6 +62,7 @@ def retrying(
         yield session
 
 
+@pytest.mark.fault
 def test_a_killed_task_is_repeated_and_each_row_is_there_once(
     retrying: "SparkSession", tmp_path: Path
 ) -> None:

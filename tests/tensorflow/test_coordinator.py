@@ -124,6 +124,7 @@ def survive(notes: Path, ctx: Any) -> Any:
     return history.history["loss"]
 
 
+@pytest.mark.fault
 def test_training_goes_on_without_a_worker_that_was_killed(
     spark_gpus: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

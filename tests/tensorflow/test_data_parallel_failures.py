@@ -39,6 +39,7 @@ def await_files(paths: list[Path]) -> None:
         pause.wait(0.01)
 
 
+@pytest.mark.fault
 def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(crew: Crew) -> None:
     crew.connect("ring3", receive_timeout=TIMEOUT)
     start_training(crew, "ring3")
@@ -55,6 +56,7 @@ def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(crew: Crew) -
     assert crew.answer(2)[0] == "PeerError"
 
 
+@pytest.mark.fault
 def test_an_error_on_one_rank_ends_the_others_at_once(crew: Crew) -> None:
     crew.connect("ring2")
     first, second = crew.ask(2, do="scene", name="a_rank_raises", transport="ring2", folder="")
@@ -71,6 +73,7 @@ def killed(crew: Crew, transport: str, rank: int) -> tuple[list[Any], float]:
     return seen, max(moment for _, _, moment in seen) - start
 
 
+@pytest.mark.fault
 def test_a_killed_rank_is_named_by_all_within_a_second(crew: Crew) -> None:
     crew.connect("ring3")
     seen, seconds = killed(crew, "ring3", rank=2)
@@ -80,6 +83,7 @@ def test_a_killed_rank_is_named_by_all_within_a_second(crew: Crew) -> None:
         assert text.startswith("Rank 2 "), text
 
 
+@pytest.mark.fault
 def test_a_killed_rank_is_a_peer_error_with_collectives_too(crew: Crew) -> None:
     seen, seconds = killed(crew, "collectives", rank=1)
     assert seconds < 20  # at once where a receive is in flight, else when TensorFlow's health check looks

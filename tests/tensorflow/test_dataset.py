@@ -127,6 +127,7 @@ def test_resume_with_another_batch_size_takes_what_is_left(tmp_path: Path) -> No
     assert (position.epoch, position.step, position.earlier) == (1, 0, ())
 
 
+@pytest.mark.fault
 def test_other_rows_restart_the_epoch_or_fail(tmp_path: Path) -> None:
     (shard,) = shards_of(tmp_path, split_ids([20]))
     (other,) = shards_of(tmp_path, split_ids([21]))

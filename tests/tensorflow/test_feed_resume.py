@@ -84,6 +84,7 @@ def check_resume(spark: "SparkSession", notes: Path) -> None:
     assert sorted(row for part in last for step in part for row in step) == list(range(102))
 
 
+@pytest.mark.fault
 def test_resume_at_the_exact_row_on_a_cluster(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     check_resume(spark_cluster, tmp_path)
 

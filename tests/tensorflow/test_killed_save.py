@@ -21,6 +21,7 @@ FILES = {
 FULL = pytest.mark.full
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("event", "count", "left"),
     [

@@ -101,6 +101,7 @@ def test_a_step_can_be_saved_again(folder: str, tmp_path: Path) -> None:
     assert read(chief) == (1, "new")
 
 
+@pytest.mark.fault
 def test_a_write_that_fails_leaves_nothing(folder: str, tmp_path: Path) -> None:
     plan = plan_checkpoints(folder, "run")
     chief = chief_of(plan, tmp_path)
@@ -248,6 +249,7 @@ def test_without_a_folder_the_error_says_what_to_pass() -> None:
     assert "checkpoint_dir=" in absent_checkpoints().fix
 
 
+@pytest.mark.fault
 def test_a_node_that_does_not_see_the_drivers_folder_is_refused(tmp_path: Path) -> None:
     checkpoints = plan_checkpoints(str(tmp_path / "shared"), "run")
     plan = dataclasses.replace(plan_of(2), checkpoints=checkpoints)

@@ -74,6 +74,7 @@ def test_a_gathering_of_some_does_not_wait_for_those_who_are_done(hub: Hub) -> N
             assert channel.receive() == {"gathered": "done", "values": [None, None]}
 
 
+@pytest.mark.fault
 def test_a_wrong_key_is_refused_and_nobody_hears_of_it(hub: Hub) -> None:
     with pytest.raises(PeerError):
         join(hub, 0, key=b"x" * 32)
@@ -181,6 +182,7 @@ def drain(hub: Hub) -> list[Message]:
     return [hub.events.get_nowait() for _ in range(hub.events.qsize())]
 
 
+@pytest.mark.fault
 def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module.resource, "getrlimit", lambda _: (1024, 1024))
     with pytest.raises(ClusterError, match="ulimit -n"):

@@ -153,6 +153,7 @@ GRANDCHILDREN = """
 """
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("ending", ["node returns", "task lets go", "node killed"])
 def test_grandchildren_go_too_in_the_group_or_out_of_it(ending: str, folder: Path) -> None:
     code = GRANDCHILDREN + ("" if ending == "node returns" else "    signal.pause()\n")
@@ -167,6 +168,7 @@ def test_grandchildren_go_too_in_the_group_or_out_of_it(ending: str, folder: Pat
         assert all(gone(orphan) for orphan in orphans)
 
 
+@pytest.mark.fault
 def test_a_killed_keeper_takes_the_node_with_it(folder: Path) -> None:
     with kept(SLEEP, folder) as keeper:
         node = keeper.node()
@@ -174,6 +176,7 @@ def test_a_killed_keeper_takes_the_node_with_it(folder: Path) -> None:
         assert gone(node)
 
 
+@pytest.mark.fault
 def test_the_end_of_the_executor_ends_the_node(folder: Path) -> None:
     executor = subprocess.Popen([sys.executable, "-I", "-S", "-c", SLEEP])
     jvm_fd = os.pidfd_open(executor.pid)
@@ -219,6 +222,7 @@ def test_what_is_held_for_others_is_not_passed_on_to_the_node(folder: Path) -> N
     os.close(held_r)
 
 
+@pytest.mark.fault
 def test_a_task_that_dies_before_its_order_leaves_nothing(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-I", "-S", str(KEEPER)], input=b'{"argv"', capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

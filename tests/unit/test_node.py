@@ -256,6 +256,7 @@ def test_a_node_whose_task_is_gone_ends(tmp_path: Path) -> None:
         assert "exit" in node.next()
 
 
+@pytest.mark.fault
 def test_temporary_files_of_a_killed_node_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 

@@ -194,6 +194,7 @@ def test_a_combiner_that_cannot_be_loaded_is_told_at_once() -> None:
         assert isinstance(made[0][0].failure, ValueError)
 
 
+@pytest.mark.fault
 def test_a_push_whose_answer_was_lost_counts_once() -> None:
     with servers() as made:
         client, _ = join(made, 0, [array(START)])
@@ -289,6 +290,7 @@ def test_a_worker_that_has_nothing_to_do_is_not_waited_for() -> None:
         chief.leave()
 
 
+@pytest.mark.fault
 def test_nobody_is_held_up_by_a_worker_that_sends_slowly() -> None:
     with servers() as made:
         chief, (value,) = join(made, 0, [np.zeros(1 << 18)])
@@ -375,6 +377,7 @@ def test_another_model_is_refused() -> None:
         chief.close()
 
 
+@pytest.mark.fault
 def test_a_stranger_is_refused() -> None:
     with servers() as made:
         chief, _ = join(made, 0, [array(START)])
@@ -394,6 +397,7 @@ def test_a_stranger_is_refused() -> None:
         chief.close()
 
 
+@pytest.mark.fault
 def test_a_server_that_is_gone_is_an_error_at_once() -> None:
     with servers() as made:
         client, _ = join(made, 0, [array(START)])

@@ -194,6 +194,7 @@ def test_closing_right_after_the_last_sum_harms_nobody() -> None:
             assert on_all(rings, work) == [3.0] * 3
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(("ours", "theirs"), [(10, 11), (100_000, 100_002), (10, 100_000)])
 def test_other_sizes_are_an_error_and_not_a_wrong_sum(ours: int, theirs: int) -> None:
     with joined(2, receive_timeout=2) as rings:
@@ -205,6 +206,7 @@ def test_other_sizes_are_an_error_and_not_a_wrong_sum(ours: int, theirs: int) ->
         on_all(rings, work)
 
 
+@pytest.mark.fault
 def test_a_wrong_key_is_refused_at_once_and_others_still_join() -> None:
     listeners = [Ring.listen("127.0.0.1") for _ in range(2)]
     addresses = [listener.address for listener in listeners]
@@ -222,6 +224,7 @@ def test_a_wrong_key_is_refused_at_once_and_others_still_join() -> None:
         ring.close()
 
 
+@pytest.mark.fault
 def test_a_missing_rank_is_named_at_the_deadline() -> None:
     listener, absent = Ring.listen("127.0.0.1"), Ring.listen("127.0.0.1")
     with pytest.raises(PeerError) as caught:
@@ -256,6 +259,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_killed_and_a_stopped_process_are_errors_in_time(kill: signal.Signals) -> None:
     with subprocess.Popen(

@@ -96,6 +96,7 @@ def test_without_overwrite_an_existing_folder_is_refused(root: str, folder: Path
         storage.put_folder(folder, target, overwrite=False)
 
 
+@pytest.mark.fault
 def test_a_failed_upload_leaves_the_old_folder_and_no_rest(
     root: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_failed_upload_leaves_the_old_folder_and_no_rest(
     assert len(stored) == 2
 
 
+@pytest.mark.fault
 def test_a_failed_rename_brings_the_old_folder_back(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
