@@ -108,6 +108,7 @@ def test_other_rows_than_those_of_the_checkpoint_are_refused(
     assert len(estimator("periodic", epochs=2, checkpointDir=folder).fit(rows).history["loss"]) == 2
 
 
+@pytest.mark.fault
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_a_killed_worker_is_forgiven(spark_gpus: "SparkSession", tmp_path: Path, strategy: str) -> None:

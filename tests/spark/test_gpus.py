@@ -63,6 +63,7 @@ def die(ctx: Any) -> None:
     ctx.wait_until_over()
 
 
+@pytest.mark.fault
 def test_a_crash_frees_all_gpus(spark_gpus: "SparkSession", nothing_left: None) -> None:
     with pytest.raises(NodeLostError, match="SIGKILL"):
         ring(die, workers=4, ps=1, gpus=1, spark=spark_gpus)
@@ -164,6 +165,7 @@ def test_gpus_under_another_name(sessions: Sessions, tmp_path: Path) -> None:
         assert ring(what_i_see, workers=1, gpus=2, spark=session).reports[0].devices == ("MIG-a", "MIG-b")
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [

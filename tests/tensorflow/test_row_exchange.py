@@ -100,6 +100,7 @@ def test_a_resumed_node_has_nothing_before_its_first_epoch() -> None:
         assert len(drain(first, 3)) == 8
 
 
+@pytest.mark.fault
 def test_a_node_that_is_gone_is_done_without() -> None:
     with nodes([4, 8]) as (first, second):
         second.server.close()
@@ -115,6 +116,7 @@ def test_a_node_that_does_not_answer_is_done_without(caplog: pytest.LogCaptureFi
         assert "exchange_timeout" in caplog.text
 
 
+@pytest.mark.fault
 def test_a_stranger_gets_no_rows() -> None:
     from emberflow.strategies.row_exchange import Others
 

@@ -16,6 +16,22 @@ from emberflow._node.main import TEXT_LIMIT
 from tests.unit.nodes import WITHIN, real_node
 
 
+def ask_for_a_checkpoint(ctx: Any) -> Any:
+    return ctx.latest_checkpoint()
+
+
+def test_an_error_of_ours_ends_at_your_own_call_and_brings_its_fix(tmp_path: Path) -> None:
+    with real_node(ask_for_a_checkpoint, tmp_path) as node:
+        said = node.run()
+        assert (said["ended"], said["exception_type"]) == ("raised", "ConfigError")
+        lines = said["problem"].splitlines()
+        assert lines[0] == "Traceback (most recent call last):"
+        assert "    return ctx.latest_checkpoint()" in lines
+        assert lines[-1].startswith("emberflow.errors.ConfigError: ")
+        assert f"emberflow{os.sep}_node" not in said["problem"]
+        assert "checkpoint_dir=" in said["fix"]
+
+
 def identity(ctx: Any) -> Any:
     return (
         ctx.rank,
@@ -319,4 +335,4 @@ def test_distribute_refuses_gpus_that_would_be_idle(tmp_path: Path) -> None:
         said = node.run()
         assert (said["ended"], said["exception_type"]) == ("raised", "ConfigError")
         assert "Received: workers=2, gpus=2." in said["problem"]
-        assert "Pass workers=4, gpus=1 to ef.run." in said["problem"]
+        assert "Pass workers=4, gpus=1 to ef.run." in said["fix"]

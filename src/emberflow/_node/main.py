@@ -5,6 +5,7 @@ the Spark task.
 """
 
 import errno
+import itertools
 import json
 import os
 import pickle
@@ -31,6 +32,7 @@ from emberflow._node.sharing import Sharing
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._wire.frames import Message
+from emberflow.errors import EmberflowError
 from emberflow._wire.sockets import address_of
 from emberflow.errors import ClusterError
 
@@ -210,7 +212,7 @@ def _unpicklable(value: Any, error: Exception, started: float) -> Message:
 
 
 def _raised(error: BaseException, problem: str, started: float) -> Message:
-    fix = ""
+    fix = error.fix if isinstance(error, EmberflowError) else ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         fix = (
             f"The executors have no module {error.name!r}: install it there, or send your file with "
@@ -235,7 +237,15 @@ def _own_frames(error: BaseException) -> str:
     frames = error.__traceback__
     while frames and frames.tb_frame.f_code.co_filename.startswith(PACKAGE):
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    frames = frames or error.__traceback__
+    if not isinstance(error, EmberflowError):
+        return "".join(traceback.format_exception(type(error), error, frames))
+    # Our own errors say it all: what lies below your call is of no use to you, nor is what caused them.
+    yours = itertools.takewhile(
+        lambda frame: not frame.filename.startswith(PACKAGE), traceback.extract_tb(frames)
+    )
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(yours))]
+    return "".join([*lines, f"{type(error).__module__}.{type(error).__qualname__}: {error.problem}\n"])
 
 
 def _flush() -> None:

@@ -17,7 +17,7 @@ from emberflow.strategies.transport import Tensor
 RECEIVE_TIMEOUT = 600.0
 _GROUP = 1
 _GOODBYE_TIMEOUT = 10.0
-_SUMMABLE = (tf.float32, tf.float64, tf.int32, tf.int64)
+_SUMMABLE = (tf.float32, tf.float64, tf.int64)  # not int32: TensorFlow refuses to reduce it on GPUs
 
 
 def start_collectives(tf_config: str, *, receive_timeout: float = RECEIVE_TIMEOUT) -> "Collectives":
@@ -49,6 +49,8 @@ class Collectives:
         self.failure: PeerError | None = None  # TensorFlow's own errors say what happened
         self.strategy = strategy  # keeps the watch over the peers' health alive
         self._timeout = receive_timeout
+        # "auto" would mean TensorFlow's own ring over gRPC, also between GPUs.
+        self._hint = "nccl" if tf.config.list_logical_devices("GPU") else "auto"
         with tf.device("CPU:0"):
             self._calls = tf.Variable(0, dtype=tf.int32, trainable=False)
 
@@ -81,10 +83,11 @@ class Collectives:
 
     def _gather_uneven(self, tensor: Tensor) -> Tensor:
         wide = tf.cast(tensor, _summable(tensor.dtype))
-        sizes = self._gather(tf.shape(tensor)[:1])
+        shape = tf.shape(wide, tf.int64)  # int32 would be a tensor of the host, which NCCL does not take
+        sizes = self._gather(shape[:1])
         longest = tf.reduce_max(sizes)
         # All ranks must give the same shape: the gaps are cut out again.
-        gap = tf.concat([[longest - tf.shape(wide)[0]], tf.shape(wide)[1:]], 0)
+        gap = tf.concat([[longest - shape[0]], shape[1:]], 0)
         whole = self._gather(tf.concat([wide, tf.zeros(gap, wide.dtype)], 0))
         slices = [whole[rank * longest : rank * longest + sizes[rank]] for rank in range(self.ranks)]
         return tf.cast(tf.concat(slices, 0), tensor.dtype)
@@ -103,6 +106,7 @@ class Collectives:
             ordering_token=[],
             merge_op="Add",
             final_op="Id",
+            communication_hint=self._hint,
             timeout_seconds=timeout,
         )
 
@@ -113,6 +117,7 @@ class Collectives:
             group_key=_GROUP,
             instance_key=self._calls.assign_add(1, read_value=True),
             ordering_token=[],
+            communication_hint=self._hint,
             timeout_seconds=self._timeout,
         )
 
@@ -129,7 +134,7 @@ def nccl_errors() -> Iterator[None]:
 
 
 def _summable(dtype: Any) -> Any:
-    """Return the type to add in: half floats as float32, any other small number as int64."""
+    """Return the type to add in: half floats as float32, whole numbers as int64."""
     if dtype in _SUMMABLE:
         return dtype
     return tf.float32 if dtype.is_floating else tf.int64
