@@ -32,9 +32,8 @@ from emberflow._node.sharing import Sharing
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._wire.frames import Message
-from emberflow.errors import EmberflowError
 from emberflow._wire.sockets import address_of
-from emberflow.errors import ClusterError
+from emberflow.errors import ClusterError, EmberflowError
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
