@@ -24,6 +24,7 @@ def stop_this_process() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+@pytest.mark.fault
 def test_a_stopped_worker_is_missed(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     def train(ctx: Any) -> None:
         begin(tmp_path, ctx.rank)
@@ -51,6 +52,7 @@ def join(ctx: Any) -> tuple[Any, Any]:
     return client, client.open(specs, [np.zeros(1)], "delta")[0]
 
 
+@pytest.mark.fault
 def test_a_stopped_server_of_periodic_averaging_ends_the_run(
     spark_gpus: "SparkSession", tmp_path: Path
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_stopped_server_of_periodic_averaging_ends_the_run(
     assert "exchange_timeout" in str(error)
 
 
+@pytest.mark.fault
 def test_training_goes_on_without_a_worker_that_was_stopped(
     spark_gpus: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -66,6 +66,7 @@ def corrupt_parquet(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.fault
 @STREAMED
 def test_a_damaged_parquet_file(
     spark_cluster: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, cache: bool
@@ -92,6 +93,7 @@ class Unreadable:
             yield pa.RecordBatch.from_pydict({"x": range(1000)})
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("cache", "host"),
     [(True, None), (False, None), (False, "127.0.0.9")],
@@ -140,6 +142,7 @@ def test_a_node_that_dies_while_its_source_hangs(spark_cluster: "SparkSession", 
     assert "SIGKILL" in str(error)
 
 
+@pytest.mark.fault
 @STREAMED
 def test_a_function_of_the_dataframe_that_raises(
     spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool

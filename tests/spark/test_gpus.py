@@ -110,6 +110,7 @@ def scored(spark: "SparkSession", load: Any, outputs: str = "pid long, seen stri
     return ef.predict(frame, load, inputs={"ids": "id"}, outputs=outputs, gpus=1).collect()
 
 
+@pytest.mark.fault
 def test_scoring_gives_its_gpus_back_to_the_next_run(spark_gpus: "SparkSession", nothing_left: None) -> None:
     rows = scored(spark_gpus, load_pid)
     pids = {row["pid"] for row in rows}

@@ -41,6 +41,7 @@ def check_named(error: Exception, program: str, module: str) -> None:
     assert f"the driver's Python {sys.version.split()[0]} ({sys.executable})" in text
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("kind", ["bare", "half"])
 def test_both_interpreters_are_named(
     kind: str, spark_cluster: "SparkSession", half: str, monkeypatch: pytest.MonkeyPatch
@@ -60,6 +61,7 @@ def test_both_interpreters_are_named(
         check_named(late.value, program, module)
 
 
+@pytest.mark.fault
 def test_on_connect_the_fix_names_a_setting_that_works(spark_connect: "SparkSession", half: str) -> None:
     spark_connect.conf.set(SETTING, half)
     try:

@@ -56,6 +56,7 @@ def looking(driver: int) -> Callable[[Any], dict[str, list[int]]]:
     return look
 
 
+@pytest.mark.fault
 def test_every_port_that_others_dial_is_in_the_range(
     spark_cluster: "SparkSession", free_ports: range
 ) -> None:

@@ -45,6 +45,7 @@ class RefusedSource(TFRecordSource):
         return RefusedWriter(schema, parse_options(self.options), overwrite=overwrite)
 
 
+@pytest.mark.fault
 def test_a_commit_that_fails_takes_back_what_it_published(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:

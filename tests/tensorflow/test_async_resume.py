@@ -42,6 +42,7 @@ def test_the_same_rows_keep_their_places(tmp_path: Path) -> None:
     assert saved(tmp_path, THEN).place == PLACES["1"]
 
 
+@pytest.mark.fault
 def test_a_later_run_on_other_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="100 rows with digest aa then, 100 rows with bb now"):
         saved(tmp_path, Contents(rows=100, digest="bb"))

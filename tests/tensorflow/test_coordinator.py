@@ -160,6 +160,7 @@ def train_long(notes: Path, ctx: Any) -> None:
     trainer.fit(model, epochs=10_000)
 
 
+@pytest.mark.fault
 @pytest.mark.full
 def test_a_stopped_worker_is_done_without_and_a_stopped_server_ends_the_run(
     spark_gpus: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture

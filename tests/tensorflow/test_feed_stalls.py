@@ -40,6 +40,7 @@ def training(folder: Path, fault: str) -> Any:
     return train
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     "fault",
     ["stopped node", "stopped task", pytest.param("function that asks for no rows", marks=pytest.mark.full)],
@@ -73,6 +74,7 @@ def test_a_rank_that_holds_the_others_up_is_named(
     assert re.search(said[fault], str(error))
 
 
+@pytest.mark.fault
 @pytest.mark.full
 def test_where_nobody_can_tell_who_is_missing_the_wait_ends_all_the_same(
     spark_cluster: "SparkSession", tmp_path: Path
@@ -108,6 +110,7 @@ class Slow:
             yield pa.RecordBatch.from_pydict({"id": range(1000)})
 
 
+@pytest.mark.fault
 def test_a_rank_whose_source_is_slow_is_waited_for(
     spark_cluster: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

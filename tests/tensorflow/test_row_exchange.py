@@ -107,6 +107,7 @@ def test_a_node_that_is_gone_is_done_without() -> None:
         assert drain(first, 0) == [(0, number) for number in range(4)]
 
 
+@pytest.mark.fault
 def test_a_node_that_does_not_answer_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     """A stopped process: its kernel takes the question, and nobody answers it."""
     with nodes([4, 8], exchange_timeout=0.5) as (first, second):
@@ -128,6 +129,7 @@ def test_a_stranger_gets_no_rows() -> None:
         assert len(drain(only, 0)) == 4
 
 
+@pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_a_row_server() -> None:
     with (
         limited_files(1024),

@@ -48,6 +48,7 @@ def crafted(folder: Path, trace: Path, kind: str, names: list[str]) -> Path:
     return folder
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("name", ["builder.pickle", "callbacks.pickle"])
 def test_an_estimators_code_is_refused_whatever_its_metadata_say(name: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
@@ -60,6 +61,7 @@ def test_an_estimators_code_is_refused_whatever_its_metadata_say(name: str, tmp_
     assert trace.exists(), "else this test could not fail"
 
 
+@pytest.mark.fault
 def test_a_pickle_in_a_models_folder_is_never_read(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     names = ["builder.pickle", "callbacks.pickle", "model.keras"]

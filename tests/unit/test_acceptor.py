@@ -112,6 +112,7 @@ def test_a_thousand_honest_clients_that_connect_before_any_answers_all_get_in() 
         assert server.acceptor.refused == 0
 
 
+@pytest.mark.fault
 def test_a_thousand_nodes_that_connect_before_any_answers_all_join_the_hub() -> None:
     with open_files(4 * STORM), contextlib.closing(Hub("127.0.0.1", KEY, STORM)) as hub:
         clients = storm(hub.port, "node to driver")
@@ -180,6 +181,7 @@ def test_the_room_follows_from_the_limit_of_open_files() -> None:
         assert handshakes_at_once() == 8192
 
 
+@pytest.mark.fault
 def test_a_process_without_descriptors_turns_strangers_away_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -272,6 +274,7 @@ def usual_limit() -> Iterator[None]:
         yield
 
 
+@pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_the_hub(usual_limit: None) -> None:
     with contextlib.closing(Hub("127.0.0.1", KEY, 10)) as hub, flood(hub.port):
 
@@ -284,6 +287,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_hub(usual_limit: 
         timed("10 nodes joined the hub in a flood", join_all)
 
 
+@pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_the_ring(usual_limit: None) -> None:
     listeners = [Ring.listen("127.0.0.1") for _ in range(3)]
     with contextlib.ExitStack() as floods:
@@ -294,6 +298,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_ring(usual_limit:
             listener.close()
 
 
+@pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_the_periodic_server(usual_limit: None) -> None:
     listener = sockets.listen("127.0.0.1")
     port = listener.getsockname()[1]

@@ -76,6 +76,7 @@ def test_a_folder_is_on_disk_before_its_name_and_the_old_one_goes_last(
     )
 
 
+@pytest.mark.fault
 def test_a_disk_that_refuses_to_write_is_an_error_and_publishes_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def test_processes_for_overlapping_gpus_follow_each_other(local_dir: Path, devic
     await_free([device, other])
 
 
+@pytest.mark.fault
 def test_a_killed_process_is_an_error_and_the_next_task_starts_another(local_dir: Path, device: str) -> None:
     def dies() -> Any:
         return lambda _: os.kill(os.getpid(), signal.SIGKILL)
@@ -167,6 +168,7 @@ def test_errors_of_the_model_come_back_and_harm_nobody_else(local_dir: Path, dev
     await_free([device])
 
 
+@pytest.mark.fault
 def test_nobody_gets_in_without_the_key(local_dir: Path, device: str) -> None:
     with connected((device,)):
         (folder,) = local_dir.iterdir()
@@ -175,6 +177,7 @@ def test_nobody_gets_in_without_the_key(local_dir: Path, device: str) -> None:
             pass
 
 
+@pytest.mark.fault
 def test_it_ends_with_the_executor(local_dir: Path, device: str, tmp_path: Path) -> None:
     """A JVM has a daemon, which has a worker, which starts the process and goes on scoring."""
     code = (
@@ -221,6 +224,7 @@ class FullGpu:
         return [SimpleNamespace(pid=1234)]
 
 
+@pytest.mark.fault
 def test_a_node_waits_for_memory_that_others_have_and_says_who_they_are(device: str) -> None:
     await_free([device], nvml=FullGpu(looks=2))
     with pytest.raises(ClusterError, match=r"with 1 of 100 MiB free; it is used by process 1234") as caught:

@@ -192,6 +192,7 @@ def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pyt
 BIG = {"gathered": "x" * (8 * 1024 * 1024)}  # more than the kernel holds for one connection
 
 
+@pytest.mark.fault
 def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch:
         no_event(hub)
 
 
+@pytest.mark.fault
 def test_a_node_that_is_too_far_behind_is_given_up_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_module, "MOST_UNSENT", 16 * 1024 * 1024)
     with join(hub, 0):

@@ -11,6 +11,7 @@ AGAIN = (
 )
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     "text",
     [

@@ -299,6 +299,7 @@ def test_a_node_that_was_stopped_is_missed_and_ended(tmp_path: Path) -> None:
         assert node.watch.is_over.is_set()
 
 
+@pytest.mark.fault
 def test_a_node_that_hangs_where_no_thread_can_run_is_missed(tmp_path: Path) -> None:
     def hang(_: Any) -> None:
         import ctypes
@@ -330,6 +331,7 @@ def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
         assert node.leave() == 0
 
 
+@pytest.mark.fault
 def test_distribute_refuses_gpus_that_would_be_idle(tmp_path: Path) -> None:
     with real_node(lambda ctx: ctx.distribute(None), tmp_path, devices=("0", "1")) as node:
         said = node.run()

@@ -152,6 +152,7 @@ def test_a_function_of_yours_combines() -> None:
         client.close()
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("kind", [TypeError, ValueError, KeyError, OSError, SystemExit, ConfigError])
 def test_a_combiner_that_fails_is_told_at_once_and_none_of_its_push_is_kept(
     kind: type[BaseException],
@@ -307,6 +308,7 @@ def test_nobody_is_held_up_by_a_worker_that_sends_slowly() -> None:
         slow.close()
 
 
+@pytest.mark.fault
 def test_a_worker_whose_frame_was_cut_is_dropped() -> None:
     with servers(exchange_timeout=0.3) as made, ThreadPoolExecutor(1) as pool:
         chief, _ = join(made, 0, [array(START)])
@@ -322,6 +324,7 @@ def test_a_worker_whose_frame_was_cut_is_dropped() -> None:
         cut.close()
 
 
+@pytest.mark.fault
 def test_a_server_that_does_not_answer_is_named_with_its_limit() -> None:
     """A stopped process: the kernel goes on to accept and to acknowledge, and nobody answers."""
     with servers() as made:

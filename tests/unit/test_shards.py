@@ -51,6 +51,7 @@ def test_metadata_makes_no_difference() -> None:
     assert merge_shards([one, other]).schema == one.schema
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("other", "said"),
     [

@@ -74,6 +74,7 @@ def test_a_ring_is_joined_over_ipv6() -> None:
         ring.close()
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "[::1", "2001:db8::zz", "a" * 300])
 def test_an_unknown_host_is_an_error_and_not_all_interfaces(host: str) -> None:
     with pytest.raises(ClusterError, match="must be known on this machine") as caught:

@@ -86,6 +86,7 @@ def visible(path: str) -> list[str]:
     return [name for name in names(path) if not name.startswith("_")]
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("when", ["before", "after", "down"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_commit_that_fails_at_any_step_leaves_one_state_and_a_retry_does_not_double(
@@ -189,6 +190,7 @@ def test_a_reader_lists_again_when_a_write_is_completed_meanwhile(
     assert listings == [folder]
 
 
+@pytest.mark.fault
 def test_a_killed_driver_leaves_old_or_new_rows_and_success_only_when_complete(tmp_path: Path) -> None:
     """Killed at each step; readers get the old or the new rows, and the next write clears away the rest."""
     command = [sys.executable, "-m", "tests.unit.test_tfrecord_commit", str(tmp_path)]
