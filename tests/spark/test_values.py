@@ -31,6 +31,7 @@ def returning(megabytes: int) -> "Callable[[Any], bytes]":
     return lambda _: bytes(range(256)) * (megabytes * 4096)
 
 
+@pytest.mark.fault
 def test_a_function_and_a_value_above_sparks_limit_go_both_ways(spark_limited: "SparkSession") -> None:
     data = os.urandom(INLINE_LIMIT + MB)
 
@@ -42,6 +43,7 @@ def test_a_function_and_a_value_above_sparks_limit_go_both_ways(spark_limited: "
     assert result.reports[1].value is None  # only the chief's comes back if it is large
 
 
+@pytest.mark.fault
 def test_where_the_driver_cannot_be_dialled_spark_and_the_shared_folder_take_over(
     spark_limited: "SparkSession", tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def worker_in(notes: Path) -> int:
     return int(notes.joinpath("worker").read_text())
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
@@ -157,6 +160,7 @@ def test_a_value_that_is_lost_on_the_way_is_an_error_with_rank_and_cause(
     assert "Chief 0 on 127.0.0.1" in str(error)
 
 
+@pytest.mark.fault
 def test_a_restart_after_a_lost_value_starts_clean(
     spark_limited: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +174,7 @@ def test_a_restart_after_a_lost_value_starts_clean(
     assert (result.value, result.attempts) == (b"second attempt", 2)
 
 
+@pytest.mark.fault
 def test_an_estimators_model_that_cannot_come_back_is_refused_before_training(
     spark_limited: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_value_that_nobody_takes_goes_with_the_server() -> None:
     assert held.closed
 
 
+@pytest.mark.fault
 def test_a_task_that_stops_in_the_middle_is_told_with_its_rank_within_the_timeout() -> None:
     with driver(timeout=1.0) as running, dial_values(("127.0.0.1", running.hub.port), KEY, WITHIN) as sock:
         receive_size(sock)
@@ -132,6 +133,7 @@ def test_a_task_that_stops_in_the_middle_is_told_with_its_rank_within_the_timeou
     assert "of 3,145,728 bytes have come, and nothing for 1 s (exchange_timeout)" in event["undelivered"]
 
 
+@pytest.mark.fault
 def test_a_driver_that_stops_in_the_middle_is_told_by_the_task_within_the_timeout() -> None:
     admitted: queue.Queue[socket.socket] = queue.Queue()
 
@@ -155,6 +157,7 @@ def test_a_driver_that_stops_in_the_middle_is_told_by_the_task_within_the_timeou
         admitted.get(timeout=WITHIN).close()
 
 
+@pytest.mark.fault
 def test_a_full_disk_on_the_driver_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values_module, "spool", lambda: open("/dev/full", "wb"))  # noqa: PTH123, SIM115
     with (
