@@ -132,6 +132,7 @@ def is_node(process: psutil.Process) -> bool:
     return "emberflow._node.main" in process.cmdline()
 
 
+@pytest.mark.fault
 def test_a_node_that_dies_while_its_source_hangs(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     """Its task waits for rows: the driver hears of the node's end all the same, and Spark ends the task."""
     run = start_run(spark_cluster, count, data=Hanging(tmp_path))
