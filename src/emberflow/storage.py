@@ -142,9 +142,14 @@ def write_bytes(path: str, content: bytes) -> None:
         return
     aside = sibling(path, f".{_name(path)}.{uuid.uuid4().hex}.tmp")
     _make_folder_of(path)
-    with open_file(aside, "wb") as file:
-        file.write(content)
-    publish(aside, path)
+    try:
+        with open_file(aside, "wb") as file:
+            file.write(content)
+        publish(aside, path)
+    except BaseException:
+        with suppress(StorageError):
+            delete(aside)
+        raise
 
 
 def exists(path: str) -> bool:

@@ -128,6 +128,22 @@ def test_a_failed_upload_leaves_the_old_folder_and_no_rest(
     assert len(stored) == 2
 
 
+def test_a_file_whose_rename_fails_leaves_the_old_content_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "claim"
+    storage.write_bytes(str(target), b"old")
+
+    def broken(source: str, to: str) -> None:
+        raise StorageError("the server went away", fix="wait")
+
+    monkeypatch.setattr(storage, "rename", broken)
+    with pytest.raises(StorageError, match="went away"):
+        storage.write_bytes(str(target), b"new")
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 @pytest.mark.fault
 def test_a_failed_rename_brings_the_old_folder_back(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -93,7 +93,9 @@ def dial(
     """
     started = time.monotonic()
     deadline = started + timeout
-    for pause in _pauses():
+    pauses = _pauses()
+    while True:
+        pause = next(pauses)
         try:
             return _dial_once(unbracketed(host), port, key, purpose, deadline, is_patient=patience > 0)
         except TurnedAwayError as error:
@@ -105,7 +107,6 @@ def dial(
             if not _is_passing(error) or time.monotonic() + pause >= deadline:
                 raise
         time.sleep(pause)  # nobody can tell us when it has room again
-    raise AssertionError
 
 
 def _dial_once(

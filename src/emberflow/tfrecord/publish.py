@@ -7,13 +7,13 @@ is left of the old files is passed over by readers and deleted by the next write
 """
 
 import logging
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from emberflow import storage
+from emberflow._durable import sync_folder
 from emberflow.errors import StorageError
 from emberflow.tfrecord.journal import (
     SUCCESS,
@@ -82,11 +82,7 @@ def sync_folders(path: str, names: Iterable[str]) -> None:
         return
     _, base = storage.file_system(path)
     for folder in {PurePosixPath()} | {folder for name in names for folder in _folders(name)}:
-        descriptor = os.open(base / folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(Path(base / folder))
 
 
 def _clear_others(path: str, write: str) -> None:
