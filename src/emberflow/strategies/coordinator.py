@@ -36,7 +36,7 @@ class Coordinator:
     ) -> None:
         self.strategy = strategy
         # A worker that is stopped is ended by its task, and TensorFlow gives its step to another: that comes first.
-        self._patience = Patience(2 * exchange_timeout)
+        self._step_timeout = 2 * exchange_timeout
         self._workers = f"a worker, one of ranks 1 to {workers - 1}, or of a ps"
         self._epoch = 0
         self._taken: dict[int, int] = {}
@@ -129,15 +129,16 @@ class Coordinator:
         """Have every node give all its rows of this epoch; `tell` hears of each step, and may stop the model."""
         number = tf.constant(epoch, tf.int64)
         batch = 0
-        for rank, rows, logs in self._results(step, number):
-            if rows and tell is not None:
-                tell(batch, rank, logs)
-                batch += 1
-            if model is not None and model.stop_training:
-                break
-        self._patience.wait_for(self._coordinator.join, self._workers)  # what is still in flight
+        with Patience(self._step_timeout) as patience:
+            for rank, rows, logs in self._results(step, number, patience):
+                if rows and tell is not None:
+                    tell(batch, rank, logs)
+                    batch += 1
+                if model is not None and model.stop_training:
+                    break
+            patience.wait_for(self._coordinator.join, self._workers)  # what is still in flight
 
-    def _results(self, step: Any, epoch: Any) -> Iterator[tuple[int, int, Any]]:
+    def _results(self, step: Any, epoch: Any, patience: Patience) -> Iterator[tuple[int, int, Any]]:
         """Yield whose rows, how many, and the logs of each step as it is done, until no node has rows left."""
         flight = deque([self._coordinator.schedule(step, args=(epoch,))])  # traced before the thread wants it
         is_over = False
@@ -146,7 +147,7 @@ class Coordinator:
                 while not is_over and len(flight) < self._ahead:
                     flight.append(self._coordinator.schedule(step, args=(epoch,)))
                 oldest = functools.partial(_fetched, flight.popleft())
-                fetched = self._patience.wait_for(oldest, self._workers)
+                fetched = patience.wait_for(oldest, self._workers)
                 if fetched is not None:
                     owner, rows, none_left, logs = fetched
                     is_over = is_over or bool(none_left)
