@@ -130,14 +130,28 @@ class Outcome:
         )
 
 
-def gone_outcome(node: Node, host: str, problem: str = GONE) -> Outcome:
-    """Return the outcome of a node whose Spark task ended before it told anything."""
+def outcome_of(
+    node: Node, host: str, ending: Ending, *, problem: str, fix: str, exception_type: str = ""
+) -> Outcome:
+    """Return the outcome of a node of which no more is known than how it ended."""
     return Outcome(
         rank=node.rank,
         role=node.role,
         index=node.index,
         host=host,
-        ending="lost",
+        ending=ending,
+        problem=problem,
+        fix=fix,
+        exception_type=exception_type,
+    )
+
+
+def gone_outcome(node: Node, host: str, problem: str = GONE) -> Outcome:
+    """Return the outcome of a node whose Spark task ended before it told anything."""
+    return outcome_of(
+        node,
+        host,
+        "lost",
         problem=problem,
         fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
         "spark.executor.memoryOverhead.",
@@ -158,12 +172,10 @@ def error_of(failures: Sequence[Outcome]) -> EmberflowError:
 
 def undelivered_outcome(node: Node, host: str, event: Mapping[str, str]) -> Outcome:
     """Return the outcome of a node whose value the driver could not take in."""
-    return Outcome(
-        rank=node.rank,
-        role=node.role,
-        index=node.index,
-        host=host,
-        ending="undelivered",
+    return outcome_of(
+        node,
+        host,
+        "undelivered",
         problem=event["undelivered"],
         fix=event["fix"],
         exception_type=event["error"],

@@ -241,22 +241,22 @@ def dial(
     address: Sequence[Any], key: bytes, rank: int, host: str, timeout: float, *, patience: float = 0.0
 ) -> socket.socket:
     """Return a proven connection to the hub, from the task's side; OSError or PeerError if there is none."""
-    sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout, patience=patience)
-    try:
-        send(sock, {"join": rank, "host": host})
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    return _dial(address, key, {"join": rank, "host": host}, timeout, patience)
 
 
 def dial_values(
     address: Sequence[Any], key: bytes, timeout: float, *, patience: float = 0.0
 ) -> socket.socket:
     """Return a proven connection for large values; the driver speaks first on it."""
+    return _dial(address, key, {VALUES: True}, timeout, patience)
+
+
+def _dial(
+    address: Sequence[Any], key: bytes, first: Message, timeout: float, patience: float
+) -> socket.socket:
     sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout, patience=patience)
     try:
-        send(sock, {VALUES: True})
+        send(sock, first)
     except BaseException:
         sock.close()
         raise

@@ -20,7 +20,7 @@ from emberflow import storage
 from emberflow._node.gpu_claims import await_free
 from emberflow._node.gpus import claimed_by_nvml, gpu_environment, visible_devices
 from emberflow._node.order import NodeOrder
-from emberflow._node.outcome import Outcome
+from emberflow._node.outcome import Outcome, outcome_of
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._spark.delivery import ROWS, Delivery, ValuePlan
@@ -168,12 +168,10 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
     except (OSError, EmberflowError) as error:
         if spec.plan.meeting == "barrier":
             return None
-        refused = Outcome(
-            rank=me.rank,
-            role=me.role,
-            index=me.index,
-            host=host,
-            ending="refused",
+        refused = outcome_of(
+            me,
+            host,
+            "refused",
             problem=f"it {UNREACHABLE} at {address_of(*address)} ({error})",
             fix="Let executors reach the driver's host on any port or on those of port_range=..., or pass "
             "driver_host=... with an address that they can reach.",
@@ -183,12 +181,10 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
 
 def _crashed(me: Node, host: str, error: Exception) -> Outcome:
     """Return the outcome of a node whose task raised what nobody expected."""
-    return Outcome(
-        rank=me.rank,
-        role=me.role,
-        index=me.index,
-        host=host,
-        ending="lost",
+    return outcome_of(
+        me,
+        host,
+        "lost",
         problem=f"its Spark task raised {type(error).__name__}: {error}",
         fix="Look at the executor's log on that host; it has the whole traceback.",
     )
