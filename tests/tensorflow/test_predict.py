@@ -49,10 +49,11 @@ def expected(case: Case) -> list[Any]:
 
 
 def differences(scored: "DataFrame", case: Case, new: list[str]) -> list[float]:
+    """Return the largest difference of each output, relative to its size where that is above 1."""
     rows = collected(scored, *new)
     assert len(rows) == ROWS
     return [
-        float(np.abs(np.array([row[name] for row in rows]) - want).max())
+        float((np.abs(np.array([row[name] for row in rows]) - want) / np.maximum(1, np.abs(want))).max())
         for name, want in zip(new, expected(case), strict=True)
     ]
 
