@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 from emberflow.errors import ConfigError
 
@@ -134,11 +134,14 @@ def check_strategy(config: RunConfig) -> None:
         )
 
 
+def is_count(value: object, least: int = 1) -> TypeGuard[int]:
+    """Tell whether the value is an int, `least` or more. A bool is not a count, although Python says it is an int."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 def check_count(name: str, value: object, *, least: int = 1, auto: str = "") -> None:
     """Refuse anything but a whole number from `least` on, or "auto" where that means something."""
-    if auto and value == "auto":
-        return
-    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+    if is_count(value, least) or (auto and value == "auto"):
         return
     or_auto = ', or "auto"' if auto else ""
     fix = f"Pass {name}={least} or higher" + (f', or {name}="auto" {auto}.' if auto else ".")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from emberflow._daemons import Daemon, DaemonGroup, daemon_group, hear
 from emberflow._java import find_java_home
+from emberflow.config import check_count
 from emberflow.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -155,11 +156,7 @@ def local_cluster(
 
 def _check(*, workers: object, cores: object, gpus: object, memory: object) -> None:
     for name, value, least in (("workers", workers, 1), ("cores", cores, 1), ("gpus", gpus, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(
-                f"`{name}` must be a whole number, {least} or more. Received: {name}={value!r}.",
-                fix=f"Pass local_cluster({name}={max(least, 1)}).",
-            )
+        check_count(name, value, least=least)
     if not isinstance(memory, str) or not re.fullmatch(r"[1-9]\d*[mg]", memory):
         raise ConfigError(
             f"`memory` must be megabytes or gigabytes as Spark writes them. Received: memory={memory!r}.",

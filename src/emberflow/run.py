@@ -108,7 +108,7 @@ def run(
         'chief of 2'
     """
     from emberflow._interpreter import is_connect
-    from emberflow._spark.facts import check_facts, read_facts
+    from emberflow._spark.facts import active_session, check_facts, read_facts
     from emberflow._spark.rows import data_spec, read_data
     from emberflow._spark.shipping import shipment_of
     from emberflow._spark.supervise import Program
@@ -139,7 +139,7 @@ def run(
         port_range=port_range,
     )
     run_data = read_data(data)
-    session = spark or run_data.session or _active_session()
+    session = spark or run_data.session or active_session()
     with closing(shipment_of(fn, is_connect=is_connect(session))) as shipment:
         facts = read_facts(session, config.gpu_resource)
         check_facts(facts, config.allow_unencrypted)
@@ -240,17 +240,3 @@ def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
         )
         for outcome in sorted(outcomes, key=lambda outcome: outcome.rank)
     )
-
-
-def _active_session() -> "SparkSession":
-    from pyspark.sql import SparkSession
-
-    from emberflow.errors import ConfigError
-
-    session = SparkSession.getActiveSession()
-    if session is None:
-        raise ConfigError(
-            "A Spark session must be active. Received: spark=None, and none is active.",
-            fix="Pass spark=SparkSession.builder.getOrCreate().",
-        )
-    return session

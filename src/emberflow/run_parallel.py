@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from emberflow.errors import ConfigError, EmberflowError
+from emberflow.config import check_count
+from emberflow.errors import EmberflowError
 from emberflow.result import Metric, Report, Result
 
 if TYPE_CHECKING:
@@ -62,14 +63,15 @@ def run_parallel(
     """
     from emberflow._interpreter import is_connect
     from emberflow._spark.delivery import ValuePlan
-    from emberflow._spark.facts import read_facts
+    from emberflow._spark.facts import active_session, read_facts
     from emberflow._spark.hub import Hub
     from emberflow._spark.shipping import Shipment, ship
     from emberflow._spark.task import TaskSpec
     from emberflow._spark.values import ValueServer
 
-    _check(tasks=tasks, gpus=gpus)
-    session = spark or _active_session()
+    check_count("tasks", tasks)
+    check_count("gpus", gpus, least=0)
+    session = spark or active_session()
     payload = ship(fn, is_connect=is_connect(session))
     facts = read_facts(session)
     started = time.monotonic()
@@ -83,27 +85,6 @@ def run_parallel(
         orders = TaskSpec(plan=plan, key=key, fn=payload, values=ValuePlan(row_limit=facts.result_limit))
         rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
         return _results(rows, server, time.monotonic() - started)
-
-
-def _check(*, tasks: object, gpus: object) -> None:
-    for name, value, least in (("tasks", tasks, 1), ("gpus", gpus, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(
-                f"`{name}` must be a whole number, {least} or more. Received: {name}={value!r}.",
-                fix=f"Pass {name}={max(least, 1)} or higher.",
-            )
-
-
-def _active_session() -> "SparkSession":
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
-    if session is None:
-        raise ConfigError(
-            "A Spark session must be active. Received: spark=None, and none is active.",
-            fix="Pass spark=SparkSession.builder.getOrCreate().",
-        )
-    return session
 
 
 def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> "RunPlan":

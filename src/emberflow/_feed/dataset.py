@@ -14,6 +14,7 @@ from emberflow._feed.progress import Progress
 from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool
 from emberflow._plan.steps import batch_shares
+from emberflow.config import check_count
 from emberflow.errors import ConfigError, DataError
 
 Names = str | Sequence[str] | Mapping[str, str]
@@ -97,10 +98,7 @@ class DatasetOptions:
                 f"`columns` must be a list of names. Received: columns={self.columns!r}.",
                 fix=f'Pass columns=["{self.columns}"].',
             )
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise ConfigError(
-                f"`seed` must be a whole number, 0 or more. Received: seed={self.seed!r}.", fix="Pass seed=0."
-            )
+        check_count("seed", self.seed, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from emberflow.config import is_count
 from emberflow.errors import ConfigError, DataError
 
 Order = NDArray[np.int64]
@@ -29,7 +30,7 @@ def batch_shares(
             fix="Pass batch_size=32: the rows in one step of one worker.",
         )
     least = 1 if global_batch_size is None else ranks
-    if not isinstance(size, int) or isinstance(size, bool) or size < least:
+    if not is_count(size, least):
         name = "batch_size" if global_batch_size is None else "global_batch_size"
         raise ConfigError(
             f"`{name}` must be a whole number, {least} or more with {ranks} workers. "

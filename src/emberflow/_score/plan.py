@@ -15,7 +15,7 @@ from emberflow._score.source import Source
 from emberflow._spark.facts import ClusterFacts, read_facts
 from emberflow._spark.profiles import check_gpus, profile_of
 from emberflow._spark.rows import quoted
-from emberflow.config import RunConfig
+from emberflow.config import RunConfig, check_count
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,13 +40,8 @@ class Request:
     dtypes: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("gpus", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(
-                    f"`{name}` must be a whole number, {least} or more. Received: {name}={value!r}.",
-                    fix=f"Pass {name}={max(least, 1)} or higher.",
-                )
+        check_count("batch_size", self.batch_size)
+        check_count("gpus", self.gpus, least=0)
         if self.errors not in ERRORS:
             raise ConfigError(
                 f'`errors` must be "raise", "null" or "keep". Received: errors={self.errors!r}.',

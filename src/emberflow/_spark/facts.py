@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emberflow._interpreter import is_connect
 from emberflow._wire.sockets import unbracketed
 from emberflow.config import PortRange, check_resource, parse_port_range
-from emberflow.errors import ClusterError, EncryptionError
+from emberflow.errors import ClusterError, ConfigError, EncryptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +57,19 @@ class ClusterFacts:
     parameter_servers: str = "0"
     port_range: PortRange | None = None
     result_limit: int = 0
+
+
+def active_session() -> "SparkSession":
+    """Return the session that is active in this thread."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise ConfigError(
+            "A Spark session must be active. Received: spark=None, and none is active.",
+            fix="Pass spark=SparkSession.builder.getOrCreate().",
+        )
+    return session
 
 
 def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> ClusterFacts:
