@@ -184,6 +184,19 @@ def test_bytes_are_numbers_from_0_to_255_in_fit_and_transform(spark_cluster: "Sp
     assert predictions(model.transform(rows)) == [[0, 5.0], [1, 255.0]]
 
 
+def test_an_encrypted_cluster_is_refused_until_the_user_allows_it(
+    spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = spark_cluster.sparkContext.getConf().set("spark.network.crypto.enabled", "true")
+    monkeypatch.setattr(type(spark_cluster.sparkContext), "getConf", lambda _: conf)
+    rows = flower_rows(spark_cluster)
+    stage = estimator(numWorkers=1)
+    with pytest.raises(ef.EncryptionError) as caught:
+        stage.fit(rows)
+    assert "allowUnencrypted=True" in caught.value.fix
+    assert "loss" in stage.setAllowUnencrypted(True).fit(rows).history
+
+
 def test_several_columns_weights_validation_rows_and_overrides(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
@@ -254,7 +267,7 @@ def test_wrong_input_is_named_before_anything_starts(spark_cluster: "SparkSessio
         estimator(featuresCols=["length", "nothing"]).fit(rows)
     with pytest.raises(ef.ConfigError, match="model=None"):
         estimator(model=None).fit(rows)
-    with pytest.raises(ef.ConfigError, match="no Param"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epoch'"):
         ef.KerasEstimator(model=flower_model, epoch=3)
     with pytest.raises(ef.ConfigError, match="validationSplit"):
         estimator(validationSplit=1.0)

@@ -147,7 +147,8 @@ def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
         raise EncryptionError(
             "This session encrypts its traffic, but TensorFlow's traffic between nodes is not encrypted, and "
             f"the nodes' wire to the driver is keyed only. Received: {', '.join(facts.encryption)}=true.",
-            fix="Pass allow_unencrypted=True if the network between your hosts is trusted.",
+            fix="If the network between your hosts is trusted, pass allow_unencrypted=True "
+            "(KerasEstimator: allowUnencrypted=True; emberflow train: --allow-unencrypted).",
         )
 
 

@@ -71,7 +71,14 @@ def run_train(
     def train(console: Console) -> None:
         from emberflow.ml import KerasEstimator
 
-        estimator = KerasEstimator(model=load_builder(program), **(params | parse_params(more)))
+        given = params | parse_params(more)
+        unknown = sorted(name for name in given if not KerasEstimator().hasParam(name))
+        if unknown:
+            raise ConfigError(
+                f"KerasEstimator has no Param of this name. Received: {', '.join(unknown)}.",
+                fix="See KerasEstimator().explainParams().",
+            )
+        estimator = KerasEstimator(model=load_builder(program), **given)
         with session(master, f"emberflow train {program.name}") as spark:
             model = estimator.fit(read_rows(spark, rows, source_format, options))
             model.write().overwrite().save(output)

@@ -1,6 +1,7 @@
 """KerasEstimator: a DataFrame in, a KerasModel out."""
+# ruff: noqa: ARG002 - the constructor's arguments are in `_input_kwargs`, which tells those that were passed
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -8,10 +9,12 @@ from pyspark import keyword_only
 from pyspark.ml import Estimator
 from pyspark.ml.util import MLWritable
 
+from emberflow.config import Count, GpuSource, Strategy, TransportChoice
 from emberflow.errors import ConfigError
 from emberflow.ml.inputs import Columns
 from emberflow.ml.model import KerasModel
-from emberflow.ml.params import COLUMN_DEFAULTS, TRAINING_DEFAULTS, TrainingParams, with_accessors
+from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
+from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
 from emberflow.ml.training import TrainFunction, Training, file_of
 from emberflow.run import run
@@ -21,17 +24,58 @@ if TYPE_CHECKING:
 
 
 @with_accessors
-class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
-    """Trains a Keras model on the rows of a DataFrame, with one or many workers.
+class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritable):
+    """Train a Keras model on the rows of a DataFrame, with one or many workers.
 
     Every row is seen exactly once in each epoch. Training is synchronous data parallel, unless `strategy` says
     otherwise: gradients, losses and metrics are those of all workers' rows together. Each Param can be passed by
-    name, set by ``setX`` and read by ``getX``.
+    name, set by ``setX`` and read by ``getX``; one that is None is not set.
 
     Args:
         model: A compiled Keras model, or a function without arguments that builds one.
         callbacks: Keras callbacks; those that write files do so on the chief only.
-        **params: Any Param, such as ``featuresCol="image"``, ``epochs=3``, ``numWorkers=4``.
+        featuresCol: The feature column.
+        featuresCols: Several feature columns: one for each input of the model, or concatenated for its only input.
+        labelCol: The label column.
+        labelCols: Several label columns, one for each output of the model.
+        weightCol: The column of sample weights.
+        validationIndicatorCol: A boolean column: true for rows to validate on. Rows with null are trained on.
+        validationSplit: Share of the rows to validate on, selected by `seed`.
+        predictionCol: The column that ``transform`` adds with the class index or the value.
+        rawPredictionCol: The column that ``transform`` adds with the model's output.
+        probabilityCol: The column that ``transform`` adds with class probabilities, where the output is one.
+        batchSize: Rows in one step of one worker.
+        epochs: Passes over the rows.
+        shuffle: Whether each epoch has its own order.
+        seed: Determines the order of the rows, the validation split, Dropout and the initial weights.
+        loss: A loss instead of the model's own: a name or a Keras object.
+        optimizer: An optimizer instead of the model's own.
+        metrics: Metrics instead of the model's own.
+        strategy: "data_parallel": synchronous. "parameter_server", "periodic": asynchronous.
+        syncInterval: Steps between two exchanges of a worker with the server, for "periodic".
+        combiner: How the server merges the update of a worker, for "periodic": "delta", "mean" or a function.
+        checkpointSteps: Steps between checkpoints, beside one after each epoch.
+        numWorkers: Nodes that train together; "auto" takes every slot that Spark offers.
+        numPs: Parameter servers of an asynchronous strategy.
+        gpusPerWorker: GPUs of each worker, its own: 0 or 1.
+        gpuSource: "spark": GPUs that Spark schedules. "nvml": free GPUs of the host, where Spark manages none.
+        gpuResource: Spark's name for its GPUs, if neither "gpu" nor the setting spark.emberflow.gpuResource.
+        transport: How workers exchange gradients: "ring", "collectives" (NCCL on GPUs), or "auto".
+        tensorboardDir: Folder of event files that TensorBoard shows during the training;
+            ``keras.callbacks.TensorBoard`` writes them.
+        tensorboardHost: The interface that TensorBoard listens on.
+        checkpointDir: Storage that all nodes share, for checkpoints; kept afterwards.
+        maxRestarts: How often all nodes may be restarted after a lost one.
+        restartOnError: Whether an exception of the model or of a callback costs a restart too.
+        spoolDir: Local folder for the rows of each worker; Spark's own if not set.
+        spoolLimit: Most bytes of one worker's rows there.
+        startTimeout: Seconds until all nodes must have joined.
+        joinTimeout: Seconds until workers must have connected to each other.
+        exchangeTimeout: Seconds after which a node that does not answer during training is an error.
+        verbose: Whether to show progress and the nodes' output on the driver.
+        allowUnencrypted: Whether to train although Spark encrypts its traffic and the nodes do not encrypt theirs.
+        driverHost: The address at which executors reach the driver; Spark's if not set.
+        portRange: Ports that driver and nodes may listen on, such as "30000-30100".
 
     Example:
         >>> estimator = KerasEstimator(model=build, featuresCol="x", labelCol="y", epochs=3)  # doctest: +SKIP
@@ -45,23 +89,56 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
         self,
         *,
         model: "Callable[[], Any] | Any" = None,
-        callbacks: "list[Any] | None" = None,
-        **params: Any,  # noqa: ARG002 - taken from _input_kwargs, as Spark's own stages do
+        callbacks: "Sequence[Any] | None" = None,
+        featuresCol: str = "features",
+        featuresCols: Sequence[str] | None = None,
+        labelCol: str = "label",
+        labelCols: Sequence[str] | None = None,
+        weightCol: str | None = None,
+        validationIndicatorCol: str | None = None,
+        validationSplit: float = 0.0,
+        predictionCol: str = "prediction",
+        rawPredictionCol: str = "rawPrediction",
+        probabilityCol: str = "probability",
+        batchSize: int = 32,
+        epochs: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        loss: Any = None,
+        optimizer: Any = None,
+        metrics: Any = None,
+        strategy: Strategy = "data_parallel",
+        syncInterval: int = 100,
+        combiner: Any = "delta",
+        checkpointSteps: int = 500,
+        numWorkers: Count = "auto",
+        numPs: int = 1,
+        gpusPerWorker: int = 0,
+        gpuSource: GpuSource = "spark",
+        gpuResource: str | None = None,
+        transport: TransportChoice = "auto",
+        tensorboardDir: str | None = None,
+        tensorboardHost: str = "127.0.0.1",
+        checkpointDir: str | None = None,
+        maxRestarts: int = 0,
+        restartOnError: bool = False,
+        spoolDir: str | None = None,
+        spoolLimit: int | None = None,
+        startTimeout: float = 120.0,
+        joinTimeout: float = 60.0,
+        exchangeTimeout: float = 600.0,
+        verbose: bool = True,
+        allowUnencrypted: bool = False,
+        driverHost: str | None = None,
+        portRange: str | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.callbacks = list(callbacks or [])
-        self._setDefault(**COLUMN_DEFAULTS, **TRAINING_DEFAULTS)
-        given = {
-            name: value for name, value in self._input_kwargs.items() if name not in ("model", "callbacks")
-        }
-        unknown = sorted(name for name in given if not self.hasParam(name))
-        if unknown:
-            raise ConfigError(
-                f"KerasEstimator has no Param of this name. Received: {unknown}.",
-                fix="See KerasEstimator().explainParams().",
-            )
-        self._set(**{name: value for name, value in given.items() if value is not None})
+        self._setDefault(**defaults_of(KerasEstimator))
+        # Only what was passed is set: a Param that is not set gives way to the defaults of the model and of Spark.
+        passed = {name: value for name, value in self._input_kwargs.items() if value is not None}
+        self._set(**{name: value for name, value in passed.items() if self.hasParam(name)})
 
     def setModel(self, model: "Callable[[], Any] | Any") -> "KerasEstimator":
         """Set the compiled Keras model, or the function that builds one."""
@@ -99,22 +176,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
     def _fit(self, dataset: "DataFrame") -> KerasModel:
         self._check_gpus()
         training, data = self._training(dataset)
-        strategy = self.getOrDefault("strategy")
-        result = run(
-            TrainFunction(training),
-            workers=self.getOrDefault("numWorkers"),
-            data=data,
-            gpus=self.getOrDefault("gpusPerWorker"),
-            strategy=strategy,
-            ps=0 if strategy == "data_parallel" else self.getOrDefault("numPs"),
-            checkpoint_dir=self.getOrDefault("checkpointDir") if self.isDefined("checkpointDir") else None,
-            max_restarts=self.getOrDefault("maxRestarts"),
-            start_timeout=self.getOrDefault("startTimeout"),
-            join_timeout=self.getOrDefault("joinTimeout"),
-            exchange_timeout=self.getOrDefault("exchangeTimeout"),
-            verbose=self.getOrDefault("verbose"),
-            spark=dataset.sparkSession,
-        )
+        result = run(TrainFunction(training), data=data, spark=dataset.sparkSession, **run_options(self))
         model = KerasModel(trained=result.value, result=result)
         model._resetUid(self.uid.replace("KerasEstimator", "KerasModel"))  # noqa: SLF001
         return self._copyValues(model)
@@ -171,7 +233,9 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, MLWritable):
 
     def _columns(self, dataset: "DataFrame") -> Columns:
         features, labels = self.feature_columns(), self.label_columns()
-        weight = self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
+        weight = (
+            self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
+        ) or None  # "" means none, as in Spark
         wanted = [*features, *labels, *([weight] if weight else [])]
         missing = [name for name in wanted if name not in dataset.columns]
         if missing:

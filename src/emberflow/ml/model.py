@@ -10,7 +10,7 @@ from pyspark.ml.util import MLWritable
 from emberflow.errors import ConfigError
 from emberflow.ml.answers import Answer
 from emberflow.ml.inputs import tensors_of
-from emberflow.ml.params import COLUMN_DEFAULTS, ColumnParams, declare, with_accessors
+from emberflow.ml.params import ColumnParams, declare, with_accessors
 from emberflow.ml.saving import ModelWriter, StageReader, load_model
 from emberflow.ml.training import Trained, model_of
 from emberflow.predict import predict
@@ -35,7 +35,7 @@ class KerasModel(Model, ColumnParams, MLWritable):
 
     def __init__(self, *, trained: Trained, result: "Result | None" = None) -> None:
         super().__init__()
-        self._setDefault(**COLUMN_DEFAULTS, gpusPerTask=0)
+        self._setDefault(batchSize=32, gpusPerTask=0)
         self._set(batchSize=1024)
         self.trained = trained
         self.result = result

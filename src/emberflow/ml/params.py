@@ -1,11 +1,22 @@
-"""The Params that estimator and model share, with their setters and getters."""
+"""The Params of estimator and model, with their setters and getters."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param.shared import (
+    HasFeaturesCol,
+    HasLabelCol,
+    HasPredictionCol,
+    HasProbabilityCol,
+    HasRawPredictionCol,
+    HasSeed,
+    HasValidationIndicatorCol,
+    HasWeightCol,
+)
 
-from emberflow.config import STRATEGIES, check_count
+from emberflow.config import check_count
 from emberflow.errors import ConfigError
 from emberflow.strategies.combiners import check_combiner
 
@@ -13,7 +24,7 @@ Stage = TypeVar("Stage", bound=type)
 
 
 def with_accessors(cls: Stage) -> Stage:
-    """Give a class `setX` and `getX` for each of its Params, as Spark ML's own stages have them."""
+    """Add `setX` and `getX` for each Param of the class that has none, as Spark ML's own stages have them."""
     for name in dir(cls):
         param = getattr(cls, name)
         if isinstance(param, Param):
@@ -24,7 +35,7 @@ def with_accessors(cls: Stage) -> Stage:
 
 
 def _add(cls: type, name: str, method: Callable[..., Any], doc: str) -> None:
-    if name not in vars(cls):
+    if not hasattr(cls, name):  # Spark's mixins bring getters, but no setters
         method.__name__, method.__qualname__, method.__doc__ = name, f"{cls.__qualname__}.{name}", doc
         setattr(cls, name, method)
 
@@ -43,41 +54,34 @@ def _getter(name: str) -> Callable[..., Any]:
     return get
 
 
-def to_workers(value: Any) -> int | str:
-    """Take a whole number or "auto"."""
-    check_count("numWorkers", value, auto="to take every slot Spark offers")
-    return value  # type: ignore[no-any-return]
+def defaults_of(cls: type) -> dict[str, Any]:
+    """Return the defaults in the signature of a stage, by Param; None means that the Param is not set."""
+    signature = inspect.signature(cls)
+    return {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if isinstance(getattr(cls, name, None), Param) and parameter.default is not None
+    }
+
+
+def declare(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
+    """Return a Param for the body of a class."""
+    return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
 
 
 def to_share(value: Any) -> float:
-    """Take a number from 0 up to, but not including, 1."""
+    """Accept a number from 0 up to, but not including, 1."""
     share = TypeConverters.toFloat(value)
     if not 0 <= share < 1:
         raise ConfigError(
-            f"`validationSplit` must be from 0 up to, but not including, 1. Received: {value!r}.",
+            f"`validationSplit` must be from 0 up to, but not including, 1. Received: validationSplit={value!r}.",
             fix="Pass validationSplit=0.1.",
         )
     return share
 
 
-def to_strategy(value: Any) -> str:
-    """Take the name of a strategy."""
-    if value not in STRATEGIES:
-        raise ConfigError(
-            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={value!r}.",
-            fix='Leave it out for synchronous training, or pass strategy="periodic".',
-        )
-    return str(value)
-
-
-def to_combiner(value: Any) -> Any:
-    """Take "mean", "delta" or a function."""
-    check_combiner(value)
-    return value
-
-
 def to_count(name: str) -> Callable[[Any], int]:
-    """Return what takes a whole number from 1 on."""
+    """Return a converter that accepts a whole number, 1 or more."""
 
     def convert(value: Any) -> int:
         check_count(name, value)
@@ -86,8 +90,14 @@ def to_count(name: str) -> Callable[[Any], int]:
     return convert
 
 
+def to_combiner(value: Any) -> Any:
+    """Accept the name of a combiner, or a function."""
+    check_combiner(value)
+    return value
+
+
 def to_keras_config(value: Any) -> Any:
-    """Take a name, or a Keras object, which becomes its serialised form; a list of these for metrics."""
+    """Accept a name or a Keras object, which is serialised; a list of these for metrics."""
     if value is None or isinstance(value, str | dict):
         return value
     if isinstance(value, list | tuple):
@@ -97,128 +107,52 @@ def to_keras_config(value: Any) -> Any:
     return keras.saving.serialize_keras_object(value)
 
 
-def declare(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
-    """Return a Param for the body of a class."""
-    return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
+class ColumnParams(
+    HasFeaturesCol, HasLabelCol, HasPredictionCol, HasRawPredictionCol, HasProbabilityCol, Params
+):
+    """The Params that estimator and model share."""
 
-
-class ColumnParams(Params):
-    """Columns that both stages know."""
-
-    featuresCol = declare("featuresCol", "the column of features", TypeConverters.toString)
     featuresCols = declare(
         "featuresCols",
-        "several columns of features: one for each input of the model, or put side by side for its only input",
+        "several feature columns: one for each input of the model, or concatenated for its only input",
         TypeConverters.toListString,
     )
-    labelCol = declare("labelCol", "the column of labels", TypeConverters.toString)
     labelCols = declare(
-        "labelCols",
-        "several columns of labels, one for each output of the model",
-        TypeConverters.toListString,
+        "labelCols", "several label columns, one for each output of the model", TypeConverters.toListString
     )
-    predictionCol = declare(
-        "predictionCol", "the column of predictions, a double: class index or value", TypeConverters.toString
-    )
-    rawPredictionCol = declare(
-        "rawPredictionCol", "the column of the model's output", TypeConverters.toString
-    )
-    probabilityCol = declare(
-        "probabilityCol",
-        "the column of class probabilities, where the output is one",
-        TypeConverters.toString,
-    )
+    # Spark's HasBatchSize does not say of how many workers a batch is.
     batchSize = declare("batchSize", "rows in one step of one worker", TypeConverters.toInt)
 
     def feature_columns(self) -> list[str]:
-        """Return all columns of features."""
+        """Return all feature columns."""
         several = self.getOrDefault("featuresCols") if self.isDefined("featuresCols") else []
         return list(several) or [self.getOrDefault("featuresCol")]
 
     def label_columns(self) -> list[str]:
-        """Return all columns of labels."""
+        """Return all label columns."""
         several = self.getOrDefault("labelCols") if self.isDefined("labelCols") else []
         return list(several) or [self.getOrDefault("labelCol")]
 
 
-COLUMN_DEFAULTS = {
-    "featuresCol": "features",
-    "labelCol": "label",
-    "predictionCol": "prediction",
-    "rawPredictionCol": "rawPrediction",
-    "probabilityCol": "probability",
-    "batchSize": 32,
-}
+class TrainingParams(ColumnParams, HasWeightCol, HasValidationIndicatorCol, HasSeed):
+    """What is trained, on which rows, and how often. Only the estimator has these."""
 
-
-class TrainingParams(ColumnParams):
-    """What only the estimator takes."""
-
-    weightCol = declare("weightCol", "the column of sample weights", TypeConverters.toString)
-    validationIndicatorCol = declare(
-        "validationIndicatorCol",
-        "a boolean column: true for rows to validate on; rows with null are trained on",
-        TypeConverters.toString,
-    )
     validationSplit = declare(
-        "validationSplit", "share of the rows to validate on, chosen by `seed`", to_share
+        "validationSplit", "share of the rows to validate on, selected by `seed`", to_share
     )
     epochs = declare("epochs", "passes over the rows", TypeConverters.toInt)
-    numWorkers = declare("numWorkers", 'nodes that train together, or "auto" for every slot', to_workers)
-    gpusPerWorker = declare("gpusPerWorker", "GPUs of each worker, its own", TypeConverters.toInt)
-    strategy = declare(
-        "strategy",
-        '"data_parallel": workers in step; "parameter_server", "periodic": each at its own pace',
-        to_strategy,
-    )
-    numPs = declare("numPs", "parameter servers of an asynchronous strategy", to_count("numPs"))
-    syncInterval = declare(
-        "syncInterval",
-        'steps between two meetings of a worker with the server, for "periodic"',
-        to_count("syncInterval"),
-    )
-    combiner = declare(
-        "combiner", 'how a server takes in what a worker brings: "delta", "mean" or a function', to_combiner
-    )
     shuffle = declare("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
-    seed = declare(
-        "seed", "orders of rows, the split, Dropout and the like come from it", TypeConverters.toInt
-    )
     loss = declare("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
     optimizer = declare("optimizer", "an optimizer instead of the model's own", to_keras_config)
     metrics = declare("metrics", "metrics instead of the model's own", to_keras_config)
-    checkpointDir = declare("checkpointDir", "shared storage for checkpoints, kept", TypeConverters.toString)
+    syncInterval = declare(
+        "syncInterval",
+        'steps between two exchanges of a worker with the server, for "periodic"',
+        to_count("syncInterval"),
+    )
+    combiner = declare(
+        "combiner", 'how the server merges the update of a worker: "delta", "mean" or a function', to_combiner
+    )
     checkpointSteps = declare(
         "checkpointSteps", "steps between checkpoints, beside one after each epoch", TypeConverters.toInt
     )
-    maxRestarts = declare("maxRestarts", "restarts after a lost worker", TypeConverters.toInt)
-    startTimeout = declare("startTimeout", "seconds until all nodes must be up", TypeConverters.toFloat)
-    joinTimeout = declare(
-        "joinTimeout", "seconds until workers must have connected to each other", TypeConverters.toFloat
-    )
-    exchangeTimeout = declare(
-        "exchangeTimeout",
-        "seconds after which a node that does not answer during training is an error",
-        TypeConverters.toFloat,
-    )
-    verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
-
-
-TRAINING_DEFAULTS: dict[str, Any] = {
-    "validationSplit": 0.0,
-    "epochs": 1,
-    "numWorkers": "auto",
-    "gpusPerWorker": 0,
-    "strategy": "data_parallel",
-    "numPs": 1,
-    "syncInterval": 100,
-    "combiner": "delta",
-    "shuffle": True,
-    "seed": 0,
-    "checkpointSteps": 500,
-    "maxRestarts": 0,
-    "startTimeout": 120.0,
-    "joinTimeout": 60.0,
-    "exchangeTimeout": 600.0,
-    "verbose": True,
-}

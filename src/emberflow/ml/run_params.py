@@ -1,0 +1,172 @@
+"""The estimator's Params that are options of `ef.run`."""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from pyspark.ml.param import Params, TypeConverters
+
+from emberflow.config import (
+    STRATEGIES,
+    GpuSource,
+    TransportChoice,
+    check_count,
+    check_path,
+    check_resource,
+    check_seconds,
+    parse_port_range,
+)
+from emberflow.errors import ConfigError
+from emberflow.ml.params import declare, to_count
+
+RUN_OPTIONS = {
+    "numWorkers": "workers",
+    "numPs": "ps",
+    "gpusPerWorker": "gpus",
+    "gpuSource": "gpu_source",
+    "gpuResource": "gpu_resource",
+    "transport": "transport",
+    "strategy": "strategy",
+    "tensorboardDir": "tensorboard",
+    "tensorboardHost": "tensorboard_host",
+    "checkpointDir": "checkpoint_dir",
+    "maxRestarts": "max_restarts",
+    "restartOnError": "restart_on_error",
+    "spoolDir": "spool_dir",
+    "spoolLimit": "spool_limit",
+    "startTimeout": "start_timeout",
+    "joinTimeout": "join_timeout",
+    "exchangeTimeout": "exchange_timeout",
+    "verbose": "verbose",
+    "allowUnencrypted": "allow_unencrypted",
+    "driverHost": "driver_host",
+    "portRange": "port_range",
+}
+
+
+def run_options(stage: Params) -> dict[str, Any]:
+    """Return the options of `ef.run` that the stage sets, by their name there."""
+    options = {
+        option: stage.getOrDefault(name) for name, option in RUN_OPTIONS.items() if stage.isDefined(name)
+    }
+    if options["strategy"] == "data_parallel":
+        options["ps"] = 0  # numPs is that of the asynchronous strategies
+    return options
+
+
+def to_workers(value: Any) -> int | str:
+    """Accept a whole number or "auto"."""
+    check_count("numWorkers", value, auto="to take every slot Spark offers")
+    return value  # type: ignore[no-any-return]
+
+
+def to_choice(name: str, choices: tuple[str, ...]) -> Callable[[Any], str]:
+    """Return a converter that accepts one of these names."""
+
+    def convert(value: Any) -> str:
+        if value not in choices:
+            raise ConfigError(
+                f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}.",
+                fix=f'Pass {name}="{choices[0]}", or leave it out.',
+            )
+        return str(value)
+
+    return convert
+
+
+def to_seconds(name: str, usual: float) -> Callable[[Any], float]:
+    """Return a converter that accepts a number of seconds above 0."""
+
+    def convert(value: Any) -> float:
+        seconds = TypeConverters.toFloat(value)
+        check_seconds(name, seconds, usual)
+        return seconds
+
+    return convert
+
+
+def to_text(name: str, check: Callable[[str, Any], object]) -> Callable[[Any], str]:
+    """Return a converter that accepts the text which the check does not refuse."""
+
+    def convert(value: Any) -> str:
+        check(name, value)
+        return str(value)
+
+    return convert
+
+
+class RunParams(Params):
+    """How the nodes start, find each other and end: see `ef.run`, whose options these are."""
+
+    numWorkers = declare("numWorkers", 'nodes that train together, or "auto" for every slot', to_workers)
+    numPs = declare("numPs", "parameter servers of an asynchronous strategy", to_count("numPs"))
+    gpusPerWorker = declare("gpusPerWorker", "GPUs of each worker, its own", TypeConverters.toInt)
+    gpuSource = declare(
+        "gpuSource",
+        '"spark": GPUs that Spark schedules; "nvml": free GPUs of the host, where Spark manages none',
+        to_choice("gpuSource", get_args(GpuSource)),
+    )
+    gpuResource = declare(
+        "gpuResource", "Spark's name for its GPUs, if not gpu", to_text("gpuResource", check_resource)
+    )
+    transport = declare(
+        "transport",
+        'how workers exchange gradients: "ring", "collectives" (NCCL on GPUs), or "auto"',
+        to_choice("transport", get_args(TransportChoice)),
+    )
+    strategy = declare(
+        "strategy",
+        '"data_parallel": synchronous; "parameter_server", "periodic": asynchronous',
+        to_choice("strategy", STRATEGIES),
+    )
+    tensorboardDir = declare(
+        "tensorboardDir",
+        "folder of event files that TensorBoard shows during the training; a Keras callback writes them",
+        to_text("tensorboardDir", check_path),
+    )
+    tensorboardHost = declare(
+        "tensorboardHost", "the interface that TensorBoard listens on", TypeConverters.toString
+    )
+    checkpointDir = declare(
+        "checkpointDir", "shared storage for checkpoints; kept", to_text("checkpointDir", check_path)
+    )
+    maxRestarts = declare("maxRestarts", "restarts of all nodes after a lost one", TypeConverters.toInt)
+    restartOnError = declare(
+        "restartOnError",
+        "whether an exception of the model or of a callback costs a restart too",
+        TypeConverters.toBoolean,
+    )
+    spoolDir = declare(
+        "spoolDir",
+        "local folder for the rows of each worker; Spark's own if not set",
+        to_text("spoolDir", check_path),
+    )
+    spoolLimit = declare("spoolLimit", "most bytes of one worker's rows there", to_count("spoolLimit"))
+    startTimeout = declare(
+        "startTimeout", "seconds until all nodes must have joined", to_seconds("startTimeout", 120.0)
+    )
+    joinTimeout = declare(
+        "joinTimeout",
+        "seconds until workers must have connected to each other",
+        to_seconds("joinTimeout", 60.0),
+    )
+    exchangeTimeout = declare(
+        "exchangeTimeout",
+        "seconds after which a node that does not answer during training is an error",
+        to_seconds("exchangeTimeout", 600.0),
+    )
+    verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
+    allowUnencrypted = declare(
+        "allowUnencrypted",
+        "whether to train although Spark encrypts its traffic and the nodes do not encrypt theirs",
+        TypeConverters.toBoolean,
+    )
+    driverHost = declare(
+        "driverHost",
+        "the address at which executors reach the driver; Spark's if not set",
+        TypeConverters.toString,
+    )
+    portRange = declare(
+        "portRange",
+        'ports that driver and nodes may listen on, such as "30000-30100"',
+        to_text("portRange", parse_port_range),
+    )
