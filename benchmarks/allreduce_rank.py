@@ -26,7 +26,7 @@ def main() -> None:
         transport = connect(way, rank, config)
         model = build(keras, SIZES[size])
         if transport is not None:
-            from emberflow.strategies.data_parallel import distribute
+            from emberflow.strategies.data_parallel.distribute import distribute
 
             distribute(model, transport)
     rows = ROWS * (2 if way in ("one", "mirrored") else 1)  # a global batch, or ours
@@ -54,11 +54,11 @@ def legacy() -> Any:
 
 def connect(way: str, rank: int, config: str) -> Any:
     if way == "collectives":
-        from emberflow.strategies.collectives import start_collectives
+        from emberflow.strategies.transport.collectives import start_collectives
 
         return start_collectives(config)
     if way == "ring":
-        from emberflow.strategies.ring import Ring
+        from emberflow.strategies.transport.ring import Ring
 
         listener = Ring.listen("127.0.0.1")
         print(listener.address, flush=True)

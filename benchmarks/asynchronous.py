@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import alternate, print_result, summary
-from emberflow.strategies.layout import Spec
-from emberflow.strategies.periodic_client import PeriodicClient
+from emberflow.strategies.periodic.client import PeriodicClient
+from emberflow.strategies.periodic.value_layout import Spec
 
 PARAMETERS = 10_000_000
 ROUNDS = 20
@@ -176,7 +176,7 @@ class Clock:
 
     def slow_down_steps_for_the_coordinator(self) -> None:
         """Wait in each step that this node runs for the chief, whosever rows it has."""
-        from emberflow.strategies.sources import Source
+        from emberflow.strategies.parameter_server.row_sources import Source
 
         fetch = Source.fetch
 

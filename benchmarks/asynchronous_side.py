@@ -3,7 +3,7 @@
 import socket
 import sys
 
-from emberflow.strategies.periodic_server import PeriodicServer
+from emberflow.strategies.periodic.server import PeriodicServer
 
 
 def main() -> None:

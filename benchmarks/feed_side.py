@@ -102,8 +102,8 @@ class Emberflow:
         """Nothing is left to close."""
 
     def _count(self, frame: Any) -> int:
+        from emberflow._driver.row_routing import arrow_batches_by_bytes, directed_rows, read_data
         from emberflow._plan.stages import Stage
-        from emberflow._spark.rows import arrow_batches_by_bytes, directed_rows, read_data
 
         def tally(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa

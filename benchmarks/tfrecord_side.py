@@ -197,7 +197,7 @@ def read_with_tensorflow(folder):
 
 
 def read_without_spark(folder):
-    from emberflow.tfrecord.feed import TFRecords
+    from emberflow.tfrecord.tfrecords import TFRecords
 
     def act(_action, _side, table, copies):
         for path in copied(folder, f"{table}.tfrecord", copies):

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from benchmarks.measure import print_result
-from emberflow._feed.facts import ColumnFacts, ShardFacts
+from emberflow._driver.attempt import Attempt
+from emberflow._driver.console import Console
+from emberflow._driver.hub import Hub
+from emberflow._feed.shard_facts import ColumnFacts, ShardFacts
 from emberflow._feed.shards import Shards
-from emberflow._node.outcome import Outcome
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
-from emberflow._spark.attempt import Attempt
-from emberflow._spark.console import Console
-from emberflow._spark.hub import Hub, dial
-from emberflow._spark.meeting import MEET, brought_by
-from emberflow._wire.frames import Channel, Message, pack
+from emberflow._protocol.frames import Channel, Message, pack
+from emberflow._protocol.outcome import Outcome
+from emberflow._task.driver_connection import dial
+from emberflow._task.startup_exchange import MEET, brought_by
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -208,7 +209,7 @@ def gang_of(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]:
         threading.Thread(target=lambda: (nodes.join(), job.end()), daemon=True).start()
         attempt = Attempt(plan, hub, job, Console(plan.nodes, verbose=False))  # type: ignore[arg-type]
         try:
-            attempt.supervise()
+            attempt.run()
         finally:
             nodes.join(WITHIN)
     return {

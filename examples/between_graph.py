@@ -72,7 +72,7 @@ def train(ctx: Any) -> dict[str, Any]:
 
 if __name__ == "__main__":
     import emberflow as ef
-    from emberflow.local_cluster import local_cluster
+    from emberflow.local.cluster import local_cluster
 
     with local_cluster(workers=3) as cluster, cluster.session() as spark:
         result = ef.run(train, workers=2, ps=1, spark=spark)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from emberflow._java import find_java_home
 from emberflow.errors import ClusterError
+from emberflow.local.java import find_java_home
 from tests import leaks
 from tests.sessions import KINDS, SMOKE, Sessions
 

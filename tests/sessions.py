@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberflow._daemons import daemon_group, hear
-from emberflow.local_cluster import _environment, local_cluster
+from emberflow.local.cluster import _environment, local_cluster
+from emberflow.local.daemons import daemon_group, hear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

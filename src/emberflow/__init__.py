@@ -22,7 +22,7 @@ from emberflow.errors import (
     StartTimeoutError,
     StorageError,
 )
-from emberflow.local_cluster import local_cluster
+from emberflow.local.cluster import local_cluster
 from emberflow.predict import predict
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
@@ -32,16 +32,16 @@ if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
     from emberflow.ml import KerasEstimator, KerasModel
-    from emberflow.strategies.embedding import ShardedEmbedding
-    from emberflow.tfrecord.feed import TFRecords
+    from emberflow.strategies.parameter_server.embedding import ShardedEmbedding
+    from emberflow.tfrecord.tfrecords import TFRecords
 
 # Imported when they are first used: what they need takes longer to import than all the rest.
 _LATER = {
     "KerasEstimator": "emberflow.ml",
     "KerasModel": "emberflow.ml",
     "Parquet": "emberflow._feed.parquet",
-    "ShardedEmbedding": "emberflow.strategies.embedding",
-    "TFRecords": "emberflow.tfrecord.feed",
+    "ShardedEmbedding": "emberflow.strategies.parameter_server.embedding",
+    "TFRecords": "emberflow.tfrecord.tfrecords",
 }
 
 __all__ = [

@@ -65,11 +65,11 @@ def predict(
     """
     from pyspark.sql.functions import col
 
-    from emberflow._interpreter import map_in_arrow
-    from emberflow._score.plan import Request, check_frame, plan_scoring
-    from emberflow._score.reading import read_model
-    from emberflow._score.source import Asked
-    from emberflow._score.task import score_task
+    from emberflow._driver.interpreter import map_in_arrow
+    from emberflow._score.model_reading import read_model
+    from emberflow._score.model_source import Asked
+    from emberflow._score.score_plan import Request, check_frame, plan_scoring
+    from emberflow._score.score_task import score_task
 
     request = Request(
         inputs=inputs,

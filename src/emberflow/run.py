@@ -15,11 +15,11 @@ from emberflow.result import Report, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from emberflow._driver.cluster_facts import ClusterFacts
+    from emberflow._driver.supervisor import Program
     from emberflow._node.context import Context
     from emberflow._plan.plan import RunPlan
     from emberflow._plan.roles import Node
-    from emberflow._spark.facts import ClusterFacts
-    from emberflow._spark.supervise import Program
 
 log = logging.getLogger("emberflow")
 
@@ -107,11 +107,11 @@ def run(
         >>> ef.run(whoami, workers=2).value  # doctest: +SKIP
         'chief of 2'
     """
-    from emberflow._interpreter import is_connect
-    from emberflow._spark.facts import active_session, check_facts, read_facts
-    from emberflow._spark.rows import data_spec, read_data
-    from emberflow._spark.shipping import shipment_of
-    from emberflow._spark.supervise import Program
+    from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
+    from emberflow._driver.interpreter import is_connect
+    from emberflow._driver.row_routing import data_spec, read_data
+    from emberflow._driver.shipping import shipment_of
+    from emberflow._driver.supervisor import Program
 
     config = RunConfig(
         workers=workers,
@@ -150,9 +150,9 @@ def run(
 
 
 def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
-    from emberflow._spark.console import Console
-    from emberflow._spark.slots import seat_nodes, seated
-    from emberflow._spark.supervise import supervise
+    from emberflow._driver.console import Console
+    from emberflow._driver.slots import seat_nodes, seated
+    from emberflow._driver.supervisor import supervise
 
     started = time.monotonic()
     nodes = seat_nodes(spark, config, facts)
@@ -221,7 +221,7 @@ def _values(rows: list[Any], files: dict[int, IO[bytes]]) -> dict[int, Any]:
 
 
 def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
-    from emberflow._node.outcome import Outcome
+    from emberflow._protocol.outcome import Outcome
 
     outcomes = [Outcome.from_json(row["outcome"]) for row in rows if row["part"] == 0]
     return tuple(

@@ -16,12 +16,12 @@ from emberflow.result import Metric, Report, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from emberflow._driver.cluster_facts import ClusterFacts
+    from emberflow._driver.value_server import ValueServer
     from emberflow._node.context import Context
-    from emberflow._node.outcome import Outcome
     from emberflow._plan.plan import RunPlan
-    from emberflow._spark.facts import ClusterFacts
-    from emberflow._spark.task import TaskSpec
-    from emberflow._spark.values import ValueServer
+    from emberflow._protocol.outcome import Outcome
+    from emberflow._task.node_task import TaskSpec
 
 
 def run_parallel(
@@ -61,13 +61,13 @@ def run_parallel(
         >>> [result.value for result in results]  # doctest: +SKIP
         [0, 1, 4, 9]
     """
-    from emberflow._interpreter import is_connect
-    from emberflow._spark.delivery import ValuePlan
-    from emberflow._spark.facts import active_session, read_facts
-    from emberflow._spark.hub import Hub
-    from emberflow._spark.shipping import Shipment, ship
-    from emberflow._spark.task import TaskSpec
-    from emberflow._spark.values import ValueServer
+    from emberflow._driver.cluster_facts import active_session, read_facts
+    from emberflow._driver.hub import Hub
+    from emberflow._driver.interpreter import is_connect
+    from emberflow._driver.shipping import Shipment, ship
+    from emberflow._driver.value_server import ValueServer
+    from emberflow._task.node_task import TaskSpec
+    from emberflow._task.value_client import ValuePlan
 
     check_count("tasks", tasks)
     check_count("gpus", gpus, least=0)
@@ -108,10 +108,10 @@ def _collect(
     spark: "SparkSession", orders: "TaskSpec", facts: "ClusterFacts", *, tasks: int, barrier: bool
 ) -> list[Any]:
     """Run one Spark job of that many tasks; end it if this call ends before it."""
-    from emberflow._interpreter import is_connect, map_in_arrow
-    from emberflow._spark.alone import ALONE_SCHEMA, alone_task
-    from emberflow._spark.job import translate
-    from emberflow._spark.profiles import check_gpus, profile_of
+    from emberflow._driver.interpreter import is_connect, map_in_arrow
+    from emberflow._driver.job import translate
+    from emberflow._driver.profiles import check_gpus, profile_of
+    from emberflow._task.parallel_task import ALONE_SCHEMA, alone_task
     from emberflow.config import RunConfig
 
     plan = orders.plan
@@ -137,8 +137,8 @@ def _collect(
 
 def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Result, ...]:
     """Return a result per task, or raise the error of the first that failed."""
-    from emberflow._node.outcome import Outcome, undelivered_outcome
     from emberflow._plan.roles import Node
+    from emberflow._protocol.outcome import Outcome, undelivered_outcome
 
     chunks: dict[int, list[bytes]] = {}
     outcomes: dict[int, Outcome] = {}

@@ -45,7 +45,7 @@ def test_a_stopped_worker_is_missed(spark_cluster: "SparkSession", tmp_path: Pat
 
 def join(ctx: Any) -> tuple[Any, Any]:
     """Take part in periodic averaging with one number."""
-    from emberflow.strategies.layout import Spec
+    from emberflow.strategies.periodic.value_layout import Spec
 
     client = ctx._averaging.client()
     specs = [Spec(size=1, dtype="float64", rule="delta")]

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import emberflow as ef
-from emberflow._feed.files import Fragment
+from emberflow._feed.file_source import Fragment
 from emberflow.errors import DataError, EmberflowError, NodeLostError, StorageError
 from tests.spark import watching
 from tests.spark.watching import await_file, begin, start_run

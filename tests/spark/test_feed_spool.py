@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import emberflow as ef
-from emberflow._feed.files import Fragment
+from emberflow._feed.file_source import Fragment
 from emberflow._feed.spool import CHUNK_BYTES
 from emberflow.errors import DataError
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from emberflow.errors import ClusterError, ConfigError, StartTimeoutError
-from emberflow.local_cluster import LocalCluster, local_cluster
+from emberflow.local.cluster import LocalCluster, local_cluster
 from tests import leaks
 from tests.sessions import Sessions
 from tests.unit.test_daemons import gone
@@ -145,7 +145,7 @@ def test_a_session_that_does_not_know_the_secret_is_refused(
 
 OWNER = """
 import sys
-from emberflow.local_cluster import local_cluster
+from emberflow.local.cluster import local_cluster
 with local_cluster(workers=1) as cluster:
     print(cluster.log_dir, flush=True)
     sys.stdin.read()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import emberflow as ef
-from emberflow._spark import facts
+from emberflow._driver import cluster_facts as facts
 from tests.spark.test_run import check_undialled, train
 from tests.spark.watching import await_begun, begin, error_of, start_run
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 import emberflow as ef
-from emberflow._spark import values as values_module
-from emberflow._spark.shipping import INLINE_LIMIT
+from emberflow._driver import value_server as values_module
+from emberflow._driver.shipping import INLINE_LIMIT
 from emberflow.run_parallel import run_parallel
 from tests.spark.watching import start_run
 

@@ -20,9 +20,9 @@ import keras
 import numpy as np
 
 import tensorflow as tf
-from emberflow.strategies.collectives import start_collectives
-from emberflow.strategies.data_parallel import distribute
-from emberflow.strategies.ring import Listener, Ring
+from emberflow.strategies.data_parallel.distribute import distribute
+from emberflow.strategies.transport.collectives import start_collectives
+from emberflow.strategies.transport.ring import Listener, Ring
 from tests.tensorflow import parallel_contract, parallel_scenes
 from tests.tensorflow.parallel_cases import CASES, EVALUATED, Case, batches_of, dataset
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import tensorflow as tf
 from emberflow.errors import EmberflowError
-from emberflow.strategies.data_parallel import distribute
+from emberflow.strategies.data_parallel.distribute import distribute
 from tests.tensorflow import parallel_cases as cases
 
 CASE = cases.CASES["sgd"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import tensorflow as tf
-from emberflow.strategies.collectives import Collectives
+from emberflow.strategies.transport.collectives import Collectives
 
 
 def collective_ops(transport: Collectives) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 from emberflow._feed.arrays import KEY
 from emberflow._feed.dataset import DatasetOptions, Shard
 from emberflow._feed.feed import Feed
-from emberflow._feed.files import rank_batches
+from emberflow._feed.file_source import rank_batches
 from emberflow._feed.parquet import Parquet
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter

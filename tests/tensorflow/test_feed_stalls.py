@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from emberflow._feed.files import Fragment
+from emberflow._feed.file_source import Fragment
 from emberflow.errors import NodeLostError, PeerError
 from tests.spark.watching import START, await_begun, await_file, begin, error_of, start_run
 

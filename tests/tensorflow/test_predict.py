@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from emberflow._score.describe import _described_here
-from emberflow._score.source import Asked, describe_path
+from emberflow._score.model_source import Asked, describe_path
 from emberflow.errors import ModelError
 from emberflow.predict import predict
 from tests.tensorflow.scoring_models import (

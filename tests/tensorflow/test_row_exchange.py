@@ -19,8 +19,8 @@ BATCH = 4
 def nodes(sizes: list[int], first_epoch: int = 0, exchange_timeout: float = 60.0) -> Iterator[list[Any]]:
     """Yield a source for each node, all of which know each other."""
     import tensorflow as tf
-    from emberflow.strategies.row_exchange import Others, RowServer
-    from emberflow.strategies.sources import Source
+    from emberflow.strategies.parameter_server.row_exchange import Others, RowServer
+    from emberflow.strategies.parameter_server.row_sources import Source
 
     doors = [socket.create_server(("127.0.0.1", 0)) for _ in sizes]
     addresses = [f"127.0.0.1:{door.getsockname()[1]}" for door in doors]
@@ -119,7 +119,7 @@ def test_a_node_that_does_not_answer_is_done_without(caplog: pytest.LogCaptureFi
 
 @pytest.mark.fault
 def test_a_stranger_gets_no_rows() -> None:
-    from emberflow.strategies.row_exchange import Others
+    from emberflow.strategies.parameter_server.row_exchange import Others
 
     with nodes([4]) as (only,):
         stranger = Others([only.address], key=b"x" * 32, rank=0)

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 import tensorflow as tf
-from emberflow.tfrecord.columns import columns_of
-from emberflow.tfrecord.encode import encode
-from emberflow.tfrecord.files import suffix_of, writing
+from emberflow.tfrecord.codec.encode import encode
+from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import find_files, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.record_files import suffix_of, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import keras
 import pytest
 
 import emberflow as ef
-from emberflow._score.show import show_model
-from emberflow._score.source import Asked, describe_path
+from emberflow._score.model_source import Asked, describe_path
+from emberflow._score.model_text import show_model
 from emberflow.cli.jobs import run_show
 
 

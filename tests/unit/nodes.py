@@ -12,14 +12,15 @@ from typing import Any
 
 import cloudpickle
 
-from emberflow._node.child import Child, running_child
-from emberflow._node.main import JOB_FILE, NodeOrder
-from emberflow._node.outcome import Outcome
-from emberflow._node.watch import Watch
+from emberflow._driver.hub import Hub
+from emberflow._node.main import JOB_FILE, NodeSpec
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import assign_roles
-from emberflow._spark.hub import Hub, dial
-from emberflow._wire.frames import Channel, Message
+from emberflow._protocol.frames import Channel, Message
+from emberflow._protocol.outcome import Outcome
+from emberflow._task.driver_connection import dial
+from emberflow._task.node_monitor import NodeMonitor
+from emberflow._task.node_process import NodeProcess, running_node
 
 WITHIN = 20.0
 KEY = b"k" * 32
@@ -41,7 +42,7 @@ def plan_of(workers: int, start_timeout: float = WITHIN, **more: Any) -> RunPlan
 class RealNode:
     """One real node process, spoken to as its task does."""
 
-    def __init__(self, child: Child, watch: Watch, folder: Path) -> None:
+    def __init__(self, child: NodeProcess, watch: NodeMonitor, folder: Path) -> None:
         self.child = child
         self.watch = watch
         self.folder = folder
@@ -85,7 +86,7 @@ def real_node(
     plan = plan_of(workers)
     folder = tmp_path / "node"
     (folder / "work").mkdir(parents=True)
-    order = NodeOrder(
+    order = NodeSpec(
         me=plan.nodes[rank],
         plan=plan,
         host="127.0.0.1",
@@ -99,8 +100,8 @@ def real_node(
         order = dataclasses.replace(order, fn=b"", fn_path=str(folder / "function.pickle"))
     (folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
-    with running_child(folder, environment) as child:
-        watch = Watch(child, None, forward_logs=False, pulse_limit=pulse_limit)
+    with running_node(folder, environment) as child:
+        watch = NodeMonitor(child, None, forward_logs=False, pulse_limit=pulse_limit)
         try:
             watch.tell_node({"folder": str(folder), "sys_path": sys.path})
             yield RealNode(child, watch, folder)

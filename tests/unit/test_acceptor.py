@@ -13,18 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from emberflow._spark.hub import Hub, dial
-from emberflow._wire import acceptor as acceptor_module
-from emberflow._wire import sockets
-from emberflow._wire.acceptor import Acceptor, handshakes_at_once
-from emberflow._wire.handshake import LIMIT
+from emberflow._driver.hub import Hub
+from emberflow._protocol import acceptor as acceptor_module
+from emberflow._protocol import sockets
+from emberflow._protocol.acceptor import Acceptor, handshakes_at_once
+from emberflow._protocol.handshake import LIMIT
+from emberflow._task.driver_connection import dial
 from emberflow.errors import PeerError
-from emberflow.strategies.array_wire import Wire
-from emberflow.strategies.layout import Spec
-from emberflow.strategies.periodic_client import PeriodicClient
-from emberflow.strategies.periodic_server import PeriodicServer
-from emberflow.strategies.reception import Reception
-from emberflow.strategies.ring import Ring
+from emberflow.strategies.periodic.client import PeriodicClient
+from emberflow.strategies.periodic.server import PeriodicServer
+from emberflow.strategies.periodic.value_layout import Spec
+from emberflow.strategies.transport.array_frames import Wire
+from emberflow.strategies.transport.ring import Ring
+from emberflow.strategies.transport.threaded_server import ThreadedServer
 from tests.unit.strangers import flood, limited_files, open_files, silent
 
 KEY = b"k" * 32
@@ -323,7 +324,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_a_reception(usual_lim
         kind, facts, _ = wire.receive()
         wire.send(kind, facts)
 
-    reception = Reception(listener, key=KEY, purpose=PURPOSE, talk=echo)
+    reception = ThreadedServer(listener, key=KEY, purpose=PURPOSE, talk=echo)
     reception.start()
     with contextlib.closing(reception), flood(port):
 

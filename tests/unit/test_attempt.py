@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from emberflow._spark import attempt as attempt_module
-from emberflow._spark import hub as hub_module
-from emberflow._spark.attempt import Attempt
-from emberflow._spark.console import Console
-from emberflow._spark.hub import Hub
+from emberflow._driver import attempt as attempt_module
+from emberflow._driver import hub as hub_module
+from emberflow._driver.attempt import Attempt
+from emberflow._driver.console import Console
+from emberflow._driver.hub import Hub
 from emberflow.errors import (
     ClusterError,
     DataError,
@@ -66,7 +66,7 @@ class Gang:
         console = Console(plan.nodes, verbose=False)
         self.attempt = Attempt(plan, hub, self.job, console, on_quit=self.quit_once)  # type: ignore[arg-type]
         self._pool = ThreadPoolExecutor(1)
-        self.result: Future[Any] = self._pool.submit(self.attempt.supervise)
+        self.result: Future[Any] = self._pool.submit(self.attempt.run)
         self.nodes: list[FakeNode] = []
 
     def quit_once(self) -> None:

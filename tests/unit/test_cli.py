@@ -73,7 +73,7 @@ def test_java_that_is_missing_is_a_failure_with_a_remedy(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr("emberflow._java.find_spec", lambda _: None)
+    monkeypatch.setattr("emberflow.local.java.find_spec", lambda _: None)
     finding = checks.check_java()
     assert finding.state == "failure"
     assert "emberflow[java]" in finding.remedy

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberflow._feed.arrays import KEY
-from emberflow._feed.columns import Column, Wishes, check_fit, plan_columns
-from emberflow._feed.convert import can_view, view_of, wire_of
-from emberflow._feed.facts import ColumnFacts, ShardFacts, observe
-from emberflow._feed.gather import Gatherer, make_parts, wire_of_batch
+from emberflow._feed.arrow_to_numpy import can_view, view_of, wire_of
+from emberflow._feed.row_windows import Gatherer, make_parts, wire_of_batch
+from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, observe
 from emberflow._feed.shards import Shards, merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
+from emberflow._feed.tensor_columns import Column, ColumnOptions, check_fit, plan_columns
 from emberflow.errors import ConfigError, DataError
 
 VECTOR = pa.struct(
@@ -42,9 +42,9 @@ def facts_of(*batches: Any) -> Shards:
     return merge_shards(map(shard_of, batches))
 
 
-def plan(array: Any, **wishes: Any) -> Column:
+def plan(array: Any, **column_options: Any) -> Column:
     batch = pa.RecordBatch.from_arrays([array], ["c"])
-    wish = Wishes(**{name: {"c": value} for name, value in wishes.items()})
+    wish = ColumnOptions(**{name: {"c": value} for name, value in column_options.items()})
     return plan_columns(facts_of(batch), wish)["c"]
 
 
@@ -72,7 +72,7 @@ def vectors(*rows: Any) -> Any:
 
 
 CASES: list[tuple[str, Any, dict[str, Any], str, tuple[int, ...], int, list[Any]]] = [
-    # name, array, wishes, dtype, dense shape, ragged levels, rows
+    # name, array, column_options, dtype, dense shape, ragged levels, rows
     ("byte", pa.array([1, -2, 3], pa.int8()), {}, "int8", (), 0, [1, -2, 3]),
     ("short", pa.array([1, 2], pa.int16()), {}, "int16", (), 0, [1, 2]),
     ("int", pa.array([1, 2], pa.int32()), {}, "int32", (), 0, [1, 2]),
@@ -131,8 +131,8 @@ CASES: list[tuple[str, Any, dict[str, Any], str, tuple[int, ...], int, list[Any]
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_type_becomes_its_tensor(tmp_path: Path, case: Any) -> None:
-    _, array, wishes, dtype, shape, ragged, rows = case
-    column = plan(array, **wishes)
+    _, array, column_options, dtype, shape, ragged, rows = case
+    column = plan(array, **column_options)
     assert (column.dtype, column.shape, column.ragged) == (dtype, shape, ragged)
     wire = wire_of(column, array)
     assert rows_of(column, wire) == rows
@@ -148,7 +148,7 @@ def test_a_type_becomes_its_tensor(tmp_path: Path, case: Any) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any) -> None:
-    _, array, wishes, *_, rows = case
+    _, array, column_options, *_, rows = case
     count = 5 * len(array)
     whole = pa.RecordBatch.from_arrays([pa.array(range(count)), pa.concat_arrays([array] * 5)], [KEY, "c"])
     with SpoolWriter(tmp_path, chunk_bytes=1) as writer:
@@ -158,7 +158,8 @@ def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any) -> No
     spool = Spool(file)
     file.close()
     columns = plan_columns(
-        merge_shards([file.facts]), Wishes(**{name: {"c": value} for name, value in wishes.items()})
+        merge_shards([file.facts]),
+        ColumnOptions(**{name: {"c": value} for name, value in column_options.items()}),
     )
     parts = make_parts(list(columns.values()))
     fetch = Gatherer(spool, parts).fetch
@@ -170,10 +171,10 @@ def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any) -> No
 
 def test_structs_open_into_dotted_names_and_pass_their_nulls_on() -> None:
     batch = pa.RecordBatch.from_pydict({"s": [{"a": 1, "t": {"b": "x"}}, None], "n": [1, 2], KEY: [0, 1]})
-    wishes = Wishes(null_value={"s.a": 0, "s.t.b": ""})
-    columns = plan_columns(facts_of(batch), wishes)
+    column_options = ColumnOptions(null_value={"s.a": 0, "s.t.b": ""})
+    columns = plan_columns(facts_of(batch), column_options)
     assert list(columns) == ["s.a", "s.t.b", "n"]
-    assert list(plan_columns(facts_of(batch), wishes, ["s"])) == ["s.a", "s.t.b"]
+    assert list(plan_columns(facts_of(batch), column_options, ["s"])) == ["s.a", "s.t.b"]
     assert [values.tolist() for values in wire_of_batch(make_parts(list(columns.values())), batch)] == [
         [[1, 0], [1, 2]],
         [b"x", b""],
@@ -208,7 +209,7 @@ def test_ranks_agree_on_one_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "wishes", "error", "match"),
+    ("array", "column_options", "error", "match"),
     [
         (pa.array([[1], [2, 3]]), {"shapes": (2,)}, DataError, "lengths .1 to 2."),
         (pa.array([[1, 2]]), {"shapes": (3,)}, DataError, "shape .3,"),
@@ -223,16 +224,16 @@ def test_ranks_agree_on_one_shape() -> None:
         (vectors((3, {0: 1.0}), [1.0]), {}, DataError, "vectors of one size"),
     ],
 )
-def test_what_no_tensor_can_hold_is_said(array: Any, wishes: Any, error: Any, match: str) -> None:
+def test_what_no_tensor_can_hold_is_said(array: Any, column_options: Any, error: Any, match: str) -> None:
     with pytest.raises(error, match=match):
-        plan(array, **wishes)
+        plan(array, **column_options)
 
 
 @pytest.mark.parametrize("option", ["shapes", "dtypes", "null_value"])
 def test_wishes_for_unknown_columns_are_refused(option: str) -> None:
     batch = pa.RecordBatch.from_pydict({"x": [1]})
     with pytest.raises(ConfigError, match=f"`{option}` must name columns"):
-        plan_columns(facts_of(batch), Wishes(**{option: {"y": 1}}))
+        plan_columns(facts_of(batch), ColumnOptions(**{option: {"y": 1}}))
 
 
 def test_rows_that_come_later_must_fit() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from emberflow._driver.console import Console
 from emberflow._plan.roles import assign_roles
-from emberflow._spark.console import Console
 from emberflow.result import Metric
 
 NODES = assign_roles(2)

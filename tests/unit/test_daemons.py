@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from emberflow._daemons import daemon_group, hear
 from emberflow.errors import ClusterError, StartTimeoutError
+from emberflow.local.daemons import daemon_group, hear
 
 SOON = 20.0
 
@@ -90,7 +90,7 @@ def test_an_exception_in_the_block_ends_the_children() -> None:
 
 OWNER = """
 import os, sys, time
-from emberflow._daemons import daemon_group, hear
+from emberflow.local.daemons import daemon_group, hear
 with daemon_group("emberflow-test-") as group:
     child = group.start("child", ["sh", "-c", "sleep 600 & echo pid=$!; wait"], os.environ, r"pid=(\\d+)")
     print(hear(child, time.monotonic() + 20), child.process.pid, group._keeper.pid, group.folder, flush=True)

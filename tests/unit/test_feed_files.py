@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from emberflow._feed.arrays import KEY
-from emberflow._feed.files import Fragment, rank_batches, rank_pieces
+from emberflow._feed.file_source import Fragment, rank_batches, rank_pieces
 from emberflow._feed.parquet import Parquet
 from emberflow.errors import ConfigError, StorageError
 

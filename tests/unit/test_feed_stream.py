@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberflow._feed.columns import plan_columns
-from emberflow._feed.gather import make_parts
 from emberflow._feed.progress import Progress
+from emberflow._feed.row_windows import make_parts
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.stream import MostSteps, Stream, StreamWindows, cut_batches, first_facts
+from emberflow._feed.tensor_columns import plan_columns
 from emberflow.errors import DataError
 
 

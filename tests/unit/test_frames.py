@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberflow._wire.frames import MAX_FRAME, Channel, Frames, Message, pack
+from emberflow._protocol.frames import MAX_FRAME, Channel, Frames, Message, pack
 from emberflow.errors import PeerError
 
 messages = st.lists(st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=5), max_size=8)

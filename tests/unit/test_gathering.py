@@ -1,4 +1,4 @@
-"""Gathering by Spark's barrier, which knows one exchange only: that of all ranks."""
+"""Exchange by Spark's barrier, which knows one exchange only: that of all ranks."""
 
 import json
 import queue
@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberflow._feed.facts import ShardFacts, observe
-from emberflow._spark.gathering import BarrierGathering
-from emberflow._spark.meeting import MEET, brought_by, meeting_of
+from emberflow._feed.shard_facts import ShardFacts, observe
+from emberflow._task.exchange import BarrierExchange
+from emberflow._task.startup_exchange import MEET, brought_by, meeting_of
 
 WITHIN = 10.0
 
@@ -37,12 +37,12 @@ class Barrier:
 
 
 @contextmanager
-def ranks_of(count: int) -> "Iterator[tuple[list[BarrierGathering], list[queue.Queue[Any]]]]":
+def ranks_of(count: int) -> "Iterator[tuple[list[BarrierExchange], list[queue.Queue[Any]]]]":
     """Give the gatherings of all ranks; afterwards none of their threads is left."""
     barrier = Barrier(count)
     watches = [SimpleNamespace(queue=queue.Queue()) for _ in range(count)]
     threads = set(threading.enumerate())
-    gatherings = [BarrierGathering(watch, barrier.context(rank), rank) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
+    gatherings = [BarrierExchange(watch, barrier.context(rank), rank) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
     yield gatherings, [watch.queue for watch in watches]
     for gathering in gatherings:
         gathering.close()
@@ -109,6 +109,6 @@ def test_a_broken_barrier_is_told() -> None:
     def broken(text: str) -> list[str]:
         raise RuntimeError("the stage has failed")
 
-    with closing(BarrierGathering(watch, SimpleNamespace(allGather=broken), 0)) as gathering:  # type: ignore[arg-type]
+    with closing(BarrierExchange(watch, SimpleNamespace(allGather=broken), 0)) as gathering:  # type: ignore[arg-type]
         gathering.start("most-1", 1)
         assert watch.queue.get(timeout=WITHIN) == {"driver_gone": True, "why": "the stage has failed"}

@@ -19,9 +19,9 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from emberflow._node.gpu_claims import await_free
 from emberflow._score.gpu_scorer import connected, gpu_scorer
-from emberflow._score.server import IDLE_SECONDS
+from emberflow._score.gpu_server import IDLE_SECONDS
+from emberflow._task.gpu_claims import await_free
 from emberflow.errors import ClusterError, ModelError, PeerError
 from tests.unit.test_score_predictor import BATCH, spec_of
 

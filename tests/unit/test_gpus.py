@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emberflow._node.gpus import GpuMonitor, claimed_by_nvml, gpu_environment, visible_devices
+from emberflow._task.gpus import GpuMonitor, claimed_by_nvml, gpu_environment, visible_devices
 from emberflow.errors import ClusterError
 
 MIG = "MIG-GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f/7/0"
@@ -124,7 +124,7 @@ def test_nvml_looks_only_at_what_the_executor_sees(executor_value: str, number: 
 HOLDER = """
 import sys
 from contextlib import ExitStack
-from emberflow._node.gpus import _claim
+from emberflow._task.gpus import _claim
 with ExitStack() as claims:
     print(_claim(sys.argv[1], claims), flush=True)
     sys.stdin.read()

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from emberflow._spark import hub as hub_module
-from emberflow._spark import peer as peer_module
-from emberflow._spark.hub import Hub, dial
-from emberflow._wire.frames import Channel, Message
+from emberflow._driver import hub as hub_module
+from emberflow._driver import peer as peer_module
+from emberflow._driver.hub import Hub
+from emberflow._protocol.frames import Channel, Message
+from emberflow._task.driver_connection import dial
 from emberflow.errors import ClusterError, PeerError
 
 KEY = b"k" * 32

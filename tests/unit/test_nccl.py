@@ -3,7 +3,7 @@
 import pytest
 
 from emberflow.errors import ClusterError, PeerError
-from emberflow.strategies.nccl import nccl_error
+from emberflow.strategies.transport.nccl_errors import nccl_error
 
 ABORTED = "Collective ops is aborted by: "
 AGAIN = (

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from emberflow._node.outcome import Outcome, describe_exit
+from emberflow._protocol.outcome import Outcome, describe_exit
 from emberflow.errors import NodeFailedError, NodeLostError
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in train\nValueError: nan loss\n'

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from emberflow.errors import PeerError
-from emberflow.strategies.patience import Patience
+from emberflow.strategies.transport.timed_call import Patience
 
 
 def test_calls_are_made_one_after_the_other_and_errors_are_raised_here() -> None:

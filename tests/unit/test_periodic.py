@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberflow.errors import ConfigError, PeerError
-from emberflow.strategies.combiners import check_combiner, rule_of
-from emberflow.strategies.layout import Spec, layouts_of
-from emberflow.strategies.periodic_client import PeriodicClient
-from emberflow.strategies.periodic_server import PeriodicServer
+from emberflow.strategies.periodic.client import PeriodicClient
+from emberflow.strategies.periodic.combiners import check_combiner, rule_of
+from emberflow.strategies.periodic.server import PeriodicServer
+from emberflow.strategies.periodic.value_layout import Spec, layouts_of
 
 KEY = b"k" * 32
 START = 10.0

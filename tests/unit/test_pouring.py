@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberflow._feed.files import Fragment
+from emberflow._feed.file_source import Fragment
 from emberflow._feed.handover import receive_batches
 from emberflow._feed.source_errors import is_transient
-from emberflow._spark.pouring import DataSpec, Pouring, RowsEndedError
+from emberflow._task.row_writer import DataSpec, RowsEndedError, RowWriter
 from emberflow.errors import DataError, EmberflowError, StorageError
 
 WITHIN = 20.0
@@ -57,16 +57,16 @@ class Breaking:
         raise self.error
 
 
-def pouring_of(source: Any, folder: Path, *, cache: bool) -> Pouring:
+def pouring_of(source: Any, folder: Path, *, cache: bool) -> RowWriter:
     spec = DataSpec(files={"train": (source, tuple(source.fragments()))}, cache=cache)
-    return Pouring(spec, rank=0, ranks=1, rows=iter(()), folder=folder)
+    return RowWriter(spec, rank=0, ranks=1, rows=iter(()), folder=folder)
 
 
-def from_spark(rows: Iterator[Any], folder: Path, *, cache: bool) -> Pouring:
-    return Pouring(DataSpec(frames=("train",), cache=cache), rank=0, ranks=1, rows=rows, folder=folder)
+def from_spark(rows: Iterator[Any], folder: Path, *, cache: bool) -> RowWriter:
+    return RowWriter(DataSpec(frames=("train",), cache=cache), rank=0, ranks=1, rows=rows, folder=folder)
 
 
-def error_of(pouring: Pouring) -> EmberflowError:
+def error_of(pouring: RowWriter) -> EmberflowError:
     """Return the error that the rows end with, before the node has them or while they stream."""
     told: queue.Queue[EmberflowError] = queue.Queue()
     ours, theirs = socket.socketpair()

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from emberflow._interpreter import DRIVER_PYTHON
-from emberflow._node.outcome import Outcome
-from emberflow._spark import task
-from emberflow._spark.facts import ClusterFacts, check_facts
-from emberflow._spark.job import lost_task_in, outcome_in, translate
-from emberflow._spark.slots import check_slots
-from emberflow._spark.task import MARK, TaskSpec, check_here
+from emberflow._driver.cluster_facts import ClusterFacts, check_facts
+from emberflow._driver.interpreter import DRIVER_PYTHON
+from emberflow._driver.job import lost_task_in, outcome_in, translate
+from emberflow._driver.slots import check_slots
+from emberflow._protocol.outcome import Outcome
+from emberflow._task import node_task as task
+from emberflow._task.node_task import MARK, TaskSpec, check_here
 from emberflow.errors import ClusterError, EmberflowError, EncryptionError, RunCancelledError
 from tests.unit.nodes import outcome_of, plan_of
 
@@ -142,9 +142,7 @@ def test_a_task_that_its_python_could_not_run_is_not_a_lost_node() -> None:
 
 def test_an_outcome_travels_inside_sparks_text() -> None:
     sent = outcome_of(1, "raised", problem='Traceback\n  File "a.py"\nValueError: "ä" \\ $MARK', fix="f")
-    text = (
-        f"org.apache.spark.SparkException: Job aborted\n  NodeOverError: {MARK}{sent.to_json()}{MARK}\nFix: x"
-    )
+    text = f"org.apache.spark.SparkException: Job aborted\n  NodeOutcomeError: {MARK}{sent.to_json()}{MARK}\nFix: x"
     assert outcome_in(RuntimeError(text)) == sent
     assert outcome_in(RuntimeError("nothing of ours")) is None
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from emberflow._driver.cluster_facts import ClusterFacts
+from emberflow._driver.profiles import check_gpus, profile_for_everybody, profile_of
 from emberflow._plan.stages import Stage
-from emberflow._spark.facts import ClusterFacts
-from emberflow._spark.profiles import check_gpus, profile_for_everybody, profile_of
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
 

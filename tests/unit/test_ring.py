@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from emberflow.errors import PeerError
-from emberflow.strategies.ring import Ring
+from emberflow.strategies.transport.ring import Ring
 
 KEY = secrets.token_bytes(32)
 
@@ -247,7 +247,7 @@ def test_the_door_is_shut_once_the_peers_are_in() -> None:
 
 CHILD = """
 import sys, numpy as np
-from emberflow.strategies.ring import Ring
+from emberflow.strategies.transport.ring import Ring
 listener = Ring.listen("127.0.0.1")
 print(listener.address, flush=True)
 key, *addresses = sys.stdin.readline().split()

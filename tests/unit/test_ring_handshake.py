@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from emberflow._wire.acceptor import Acceptor
-from emberflow._wire.handshake import SilentError, TurnedAwayError, prove_as_client
-from emberflow._wire.sockets import listen
+from emberflow._protocol.acceptor import Acceptor
+from emberflow._protocol.handshake import SilentError, TurnedAwayError, prove_as_client
+from emberflow._protocol.sockets import listen
 from emberflow.errors import PeerError
 
 KEY = b"k" * 32

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._score.facts import ModelFacts, Tensor
-from emberflow._score.inputs import Wishes, plan_inputs
+from emberflow._score.inputs import InputOptions, plan_inputs
+from emberflow._score.model_facts import ModelFacts, Tensor
+from emberflow._score.model_source import Source
 from emberflow._score.outputs import OutputPlan
 from emberflow._score.scoring import ScoreSpec, rescored, score_here
-from emberflow._score.source import Source
 from emberflow.errors import DataError
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.list_(pa.float64()), "note": pa.binary()})
@@ -25,7 +25,7 @@ def spec_of(batch_size: int, errors: str = "raise", tensor: Tensor = TENSOR) -> 
     return ScoreSpec(
         source=Source(kind="function", key="k"),
         tensors=(tensor,),
-        inputs=plan_inputs(SCHEMA, facts, "x", Wishes(shapes={}, dtypes={})),
+        inputs=plan_inputs(SCHEMA, facts, "x", InputOptions(shapes={}, dtypes={})),
         outputs=(OutputPlan(name="sum", column="sum", type=pa.float64()),),
         keep={"note": "note", "id": "id"},
         batch_size=batch_size,

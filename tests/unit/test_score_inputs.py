@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from emberflow._score.facts import ModelFacts, Tensor
-from emberflow._score.inputs import InputPlan, Wishes, plan_inputs
+from emberflow._score.inputs import InputOptions, InputPlan, plan_inputs
 from emberflow._score.matching import Inputs
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow.errors import ConfigError, DataError, ModelError
 
 IMAGE = Tensor(name="image", dtype="float32", shape=(28, 28))
@@ -36,7 +36,7 @@ def plan(
     dtypes: Any = None,
 ) -> tuple[InputPlan, ...]:
     facts = ModelFacts(kind=kind, inputs=tuple(tensors), outputs=())
-    return plan_inputs(schema, facts, inputs, Wishes(shapes=shapes or {}, dtypes=dtypes or {}))
+    return plan_inputs(schema, facts, inputs, InputOptions(shapes=shapes or {}, dtypes=dtypes or {}))
 
 
 def vector(size: int | None, dtype: str = "float32") -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from emberflow._score.facts import ModelFacts, Tensor
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow._score.outputs import Chosen, OutputPlan, arrow_of, check_type, choose_outputs
 from emberflow.errors import ConfigError, DataError, ModelError
 

@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from emberflow._score import predictor, task
-from emberflow._score.child import child_scorer
-from emberflow._score.facts import ModelFacts
-from emberflow._score.inputs import Wishes, plan_inputs
+from emberflow._score import predictor
+from emberflow._score import score_task as task
+from emberflow._score.child_predictor import child_scorer
+from emberflow._score.inputs import InputOptions, plan_inputs
+from emberflow._score.model_facts import ModelFacts
+from emberflow._score.model_source import Source, fingerprint, kind_of, pack
+from emberflow._score.model_text import show_model
 from emberflow._score.outputs import OutputPlan
 from emberflow._score.scoring import ScoreSpec, local_scorer
-from emberflow._score.show import show_model
-from emberflow._score.source import Source, fingerprint, kind_of, pack
 from emberflow.errors import ConfigError, ModelError
 from tests.unit.test_score_saved_model import MODEL
 
@@ -30,7 +31,7 @@ def spec_of(load: Any, key: str, outputs: tuple[str, ...] = ("y",), kind: Any = 
     return ScoreSpec(
         source=Source(kind="function", key=key, fn=fn, takes_one=True, outputs=outputs),
         tensors=(),
-        inputs=plan_inputs(BATCH.schema, facts, "x", Wishes(shapes={}, dtypes={})),
+        inputs=plan_inputs(BATCH.schema, facts, "x", InputOptions(shapes={}, dtypes={})),
         outputs=tuple(OutputPlan(name=name, column=name, type=kind or pa.float64()) for name in outputs),
         keep={},
         batch_size=3,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._score.facts import ModelFacts, Tensor
-from emberflow._score.inputs import Wishes, plan_inputs
+from emberflow._score.input_rows import Group, Ragged, groups_of
+from emberflow._score.inputs import InputOptions, plan_inputs
 from emberflow._score.matching import Inputs
-from emberflow._score.rows import Group, Ragged, groups_of
+from emberflow._score.model_facts import ModelFacts, Tensor
 
 FLOATS = pa.list_(pa.float32())
 VECTOR = pa.struct(
@@ -29,7 +29,7 @@ def grouped(
 ) -> tuple[list[Group], dict[int, str]]:
     batch = pa.RecordBatch.from_pydict(columns)
     facts = ModelFacts(kind="keras" if tensors else "function", inputs=tuple(tensors), outputs=())
-    plans = plan_inputs(batch.schema, facts, inputs, Wishes(shapes=shapes or {}, dtypes=dtypes or {}))
+    plans = plan_inputs(batch.schema, facts, inputs, InputOptions(shapes=shapes or {}, dtypes=dtypes or {}))
     return groups_of(plans, batch)
 
 
@@ -39,10 +39,10 @@ def one(
     dtype: str = "float32",
     *,
     is_ragged: bool = False,
-    **wishes: Any,
+    **input_options: Any,
 ) -> tuple[list[Group], dict[int, str]]:
     tensor = Tensor(name="x", dtype=dtype, shape=shape, is_ragged=is_ragged)
-    return grouped([tensor], "c", {"c": column}, **wishes)
+    return grouped([tensor], "c", {"c": column}, **input_options)
 
 
 def test_flat_rows_take_their_shape() -> None:

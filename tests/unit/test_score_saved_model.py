@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._score.facts import ModelFacts, Tensor
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow._score.saved_model import graphs_in, read_saved_model
 from emberflow.errors import ModelError
 

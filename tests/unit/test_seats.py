@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from emberflow._spark.seats import seats
+from emberflow._driver.slot_queue import seats
 
 WITHIN = 10.0
 

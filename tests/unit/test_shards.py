@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._feed.facts import ShardFacts, add_facts, observe
+from emberflow._feed.shard_facts import ShardFacts, add_facts, observe
 from emberflow._feed.shards import Nulls, merge_shards
-from emberflow._spark.meeting import blobs_to_bring, brought_by, meeting_of, without_blobs
+from emberflow._task.startup_exchange import blobs_to_bring, brought_by, meeting_of, without_blobs
 from emberflow.errors import DataError
 
 

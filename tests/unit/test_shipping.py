@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from emberflow._spark import shipping
-from emberflow._spark.shipping import ship
+from emberflow._driver import shipping
+from emberflow._driver.shipping import ship
 from emberflow.errors import ConfigError, ShippingError
 
 GLOBAL_LOCK = threading.Lock()
@@ -103,7 +103,7 @@ def test_a_module_that_only_the_driver_has_travels_with_the_function(tmp_path: P
     )
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import my_training\n"
-        "from emberflow._spark.shipping import ship\n"
+        "from emberflow._driver.shipping import ship\n"
         "sys.stdout.buffer.write(ship(my_training.train, is_connect=False))"
     )
     sent = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, check=True).stdout

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from emberflow._spark.facts import ClusterFacts
-from emberflow._spark.slots import expected_slots, seat_nodes, seated, wait_for_slots
+from emberflow._driver.cluster_facts import ClusterFacts
+from emberflow._driver.slots import expected_slots, seat_nodes, seated, wait_for_slots
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
 from tests.unit.nodes import plan_of

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from emberflow._node.ports import held_port
-from emberflow._wire import sockets
-from emberflow._wire.acceptor import Acceptor
-from emberflow._wire.handshake import TurnedAwayError
+from emberflow._node.held_port import held_port
+from emberflow._protocol import sockets
+from emberflow._protocol.acceptor import Acceptor
+from emberflow._protocol.handshake import TurnedAwayError
 from emberflow.errors import ClusterError, PeerError
-from emberflow.strategies.ring import Ring
+from emberflow.strategies.transport.ring import Ring
 from tests.unit.strangers import open_files
 
 KEY = b"k" * 32
@@ -124,7 +124,7 @@ def test_all_sockets_of_a_host_share_a_range_and_none_gets_anothers_port(few_por
 def test_a_port_that_another_process_holds_is_left_alone(few_ports: tuple[int, int]) -> None:
     first, last = few_ports
     code = (
-        "from emberflow._node.ports import held_port\n"
+        "from emberflow._node.held_port import held_port\n"
         f"held = held_port(({first}, {last}))\n"
         "print(held.port, flush=True)\n"
         "input()\n"

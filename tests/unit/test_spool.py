@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberflow._feed.arrays import KEY
-from emberflow._feed.columns import plan_columns
 from emberflow._feed.digest import add_digests, digest_of
-from emberflow._feed.facts import ShardFacts
-from emberflow._feed.gather import Gatherer, make_parts
+from emberflow._feed.row_windows import Gatherer, make_parts
+from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolFile, SpoolWriter
+from emberflow._feed.tensor_columns import plan_columns
 from emberflow.errors import DataError, StorageError
 
 
@@ -196,8 +196,8 @@ _LARGE = """
 import sys
 import numpy as np, pyarrow as pa
 from emberflow._feed.arrays import KEY
-from emberflow._feed.columns import plan_columns
-from emberflow._feed.gather import Gatherer, make_parts, window_rows
+from emberflow._feed.tensor_columns import plan_columns
+from emberflow._feed.row_windows import Gatherer, make_parts, window_rows
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 

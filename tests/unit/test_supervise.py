@@ -2,8 +2,8 @@
 
 import pytest
 
-from emberflow._spark.job import translate
-from emberflow._spark.supervise import _may_restart
+from emberflow._driver.job import translate
+from emberflow._driver.supervisor import _may_restart
 from emberflow.config import RunConfig
 from emberflow.errors import (
     ClusterError,

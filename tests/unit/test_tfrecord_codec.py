@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from emberflow.errors import ConfigError, DataError
-from emberflow.tfrecord.columns import columns_of
-from emberflow.tfrecord.decode import decode
-from emberflow.tfrecord.encode import encode
-from emberflow.tfrecord.frames import FrameRules, frame_one, read_chunks
+from emberflow.tfrecord.codec.decode import decode
+from emberflow.tfrecord.codec.encode import encode
+from emberflow.tfrecord.codec.feature_columns import columns_of
+from emberflow.tfrecord.codec.record_frames import FrameRules, frame_one, read_chunks
+from emberflow.tfrecord.codec.record_parser import parse_record, value_of
 from emberflow.tfrecord.infer import infer, list_of
-from emberflow.tfrecord.plain import parse_record, value_of
 from tests.unit.example_proto import Example, SequenceExample, content, fill
 
 MANY = settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))

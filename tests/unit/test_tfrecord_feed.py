@@ -12,10 +12,10 @@ import pytest
 
 from emberflow import storage
 from emberflow._feed.arrays import KEY
-from emberflow._feed.files import rank_batches
+from emberflow._feed.file_source import rank_batches
 from emberflow.errors import ConfigError, DataError
-from emberflow.tfrecord import feed
-from emberflow.tfrecord.feed import TFRecords
+from emberflow.tfrecord import tfrecords as feed
+from emberflow.tfrecord.tfrecords import TFRecords
 from tests.unit.test_tfrecord_reading import file_of, numbers
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from emberflow.errors import DataError
-from emberflow.tfrecord.files import Inflated, first_record, read_file, writing
-from emberflow.tfrecord.frames import (
+from emberflow.tfrecord.codec.record_frames import (
     Chunk,
     FrameRules,
     frame_one,
@@ -23,6 +22,7 @@ from emberflow.tfrecord.frames import (
     masked,
     read_chunks,
 )
+from emberflow.tfrecord.record_files import Inflated, first_record, read_file, writing
 
 SMALL = FrameRules(chunk_bytes=64)
 PAYLOADS = [b"", b"a", b"record two", b"\x00" * 40, b"the last one"]

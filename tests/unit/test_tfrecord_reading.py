@@ -13,9 +13,9 @@ import pytest
 
 from emberflow import storage
 from emberflow.errors import ConfigError, DataError, StorageError
-from emberflow.tfrecord.columns import columns_of
-from emberflow.tfrecord.encode import encode
-from emberflow.tfrecord.frames import frame_one, masked
+from emberflow.tfrecord.codec.encode import encode
+from emberflow.tfrecord.codec.feature_columns import columns_of
+from emberflow.tfrecord.codec.record_frames import frame_one, masked
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import Part, find_files, folder_of, qualified, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts

@@ -17,7 +17,7 @@ from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import find_files
-from emberflow.tfrecord.stream import TFRecordStreamReader, TFRecordStreamWriter
+from emberflow.tfrecord.streaming import TFRecordStreamReader, TFRecordStreamWriter
 from emberflow.tfrecord.writer import TFRecordWriter
 from tests.unit.test_tfrecord_reading import rows_of, xs
 

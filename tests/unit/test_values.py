@@ -15,14 +15,15 @@ from typing import IO, Any
 
 import pytest
 
+from emberflow._driver import value_server as values_module
+from emberflow._driver.hub import Hub
+from emberflow._driver.shipping import INLINE_LIMIT, Shipment, shipment_of
+from emberflow._driver.value_server import ValueServer, drop_stored, fetch_stored
 from emberflow._plan.plan import CheckpointPlan, RunPlan
-from emberflow._spark import values as values_module
-from emberflow._spark.delivery import Delivery, ValuePlan, value_path
-from emberflow._spark.hub import Hub, dial_values
-from emberflow._spark.shipping import INLINE_LIMIT, Shipment, shipment_of
-from emberflow._spark.transfer import VALUE, receive_size, send_request, send_size
-from emberflow._spark.values import ValueServer, drop_stored, fetch_stored
-from emberflow._wire.frames import Message
+from emberflow._protocol.file_transfer import VALUE, receive_size, send_request, send_size
+from emberflow._protocol.frames import Message
+from emberflow._task.driver_connection import dial_values
+from emberflow._task.value_client import ValueClient, ValuePlan, value_path
 from emberflow.errors import ClusterError, EmberflowError, StorageError
 from tests.unit.nodes import KEY, WITHIN, outcome_of, plan_of
 
@@ -48,10 +49,10 @@ class Driver:
         self.hub.on_values = self.server.admit
         self.shipment = shipment
 
-    def delivery(self, rank: int = 0, key: bytes = KEY, **more: Any) -> Delivery:
+    def delivery(self, rank: int = 0, key: bytes = KEY, **more: Any) -> ValueClient:
         size = 0 if self.shipment.data else self.shipment.size
         told = ValuePlan(function_bytes=size, **more)
-        return Delivery(told, dialled_plan(self.hub.port), key, rank, is_dialled=True)
+        return ValueClient(told, dialled_plan(self.hub.port), key, rank, is_dialled=True)
 
 
 @contextlib.contextmanager
@@ -92,7 +93,7 @@ def test_a_large_function_is_pickled_into_a_file_and_every_task_gets_all_of_it(t
 def test_a_small_function_goes_with_the_orders_and_needs_no_connection(tmp_path: Path) -> None:
     shipment = shipment_of(lambda _: 7, is_connect=False)
     assert pickle.loads(shipment.data)(None) == 7
-    assert Delivery(ValuePlan(), plan_of(2), KEY, 1).fetch_function(tmp_path) == ""
+    assert ValueClient(ValuePlan(), plan_of(2), KEY, 1).fetch_function(tmp_path) == ""
 
 
 def test_a_large_value_comes_whole_after_the_function_on_the_same_connection(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_a_driver_that_stops_in_the_middle_is_told_by_the_task_within_the_timeou
     hub.on_values = greet
     try:
         plan = dialled_plan(hub.port, exchange_timeout=0.3)
-        delivery = Delivery(ValuePlan(), plan, KEY, 0, is_dialled=True)
+        delivery = ValueClient(ValuePlan(), plan, KEY, 0, is_dialled=True)
         with contextlib.closing(delivery), value_of(bytes(64 * MB)) as value:
             ending, known = delivery.deliver(value, 64 * MB)
         assert ending == "undelivered"
@@ -200,7 +201,7 @@ def test_a_stranger_gets_neither_the_function_nor_a_value_in(tmp_path: Path) -> 
     [(MB, 1000, True), (2 * MB, 3 * MB, True), (2 * MB, 0, True), (3 * MB, 2 * MB, False)],
 )
 def test_without_a_driver_values_come_as_rows_up_to_sparks_limit(size: int, limit: int, fits: bool) -> None:
-    delivery = Delivery(ValuePlan(row_limit=limit), plan_of(2), KEY, 0)
+    delivery = ValueClient(ValuePlan(row_limit=limit), plan_of(2), KEY, 0)
     with value_of(bytes(size)) as value:
         ending, known = delivery.deliver(value, size)
     assert ending == ("returned" if fits else "undelivered")
@@ -219,7 +220,7 @@ def stored_plan(folder: Path) -> RunPlan:
 def test_without_a_driver_a_large_value_comes_by_the_shared_folder(tmp_path: Path) -> None:
     plan, data = stored_plan(tmp_path), os.urandom(3 * MB)
     with value_of(data) as value:
-        ending, known = Delivery(ValuePlan(row_limit=MB), plan, KEY, 0).deliver(value, len(data))
+        ending, known = ValueClient(ValuePlan(row_limit=MB), plan, KEY, 0).deliver(value, len(data))
     assert (ending, known["value_way"]) == ("returned", "storage")
     with fetch_stored(plan, KEY, known["value_mac"]) as file:
         assert file.read() == data
@@ -229,7 +230,7 @@ def test_without_a_driver_a_large_value_comes_by_the_shared_folder(tmp_path: Pat
 def test_a_stored_value_that_was_changed_is_not_used(tmp_path: Path) -> None:
     plan = stored_plan(tmp_path)
     with value_of(bytes(3 * MB)) as value:
-        _, known = Delivery(ValuePlan(row_limit=MB), plan, KEY, 0).deliver(value, 3 * MB)
+        _, known = ValueClient(ValuePlan(row_limit=MB), plan, KEY, 0).deliver(value, 3 * MB)
     Path(value_path(plan)).write_bytes(b"other code")
     with pytest.raises(StorageError, match="must be the value that the chief wrote"):
         fetch_stored(plan, KEY, known["value_mac"])
@@ -240,10 +241,10 @@ def test_a_stored_value_that_was_changed_is_not_used(tmp_path: Path) -> None:
 def test_a_model_that_cannot_come_back_is_refused_before_anything_starts() -> None:
     told = ValuePlan(least_bytes=5 * MB, row_limit=2 * MB)
     with pytest.raises(EmberflowError, match=r"5.0 MB or more.* at most 2.0 MB") as caught:
-        Delivery(told, plan_of(2), KEY, 0).check()
+        ValueClient(told, plan_of(2), KEY, 0).check()
     assert "checkpoint_dir" in caught.value.fix
-    Delivery(told, plan_of(2), KEY, 1).check()  # only the chief's comes back
-    Delivery(ValuePlan(least_bytes=5 * MB), plan_of(2), KEY, 0).check()
+    ValueClient(told, plan_of(2), KEY, 1).check()  # only the chief's comes back
+    ValueClient(ValuePlan(least_bytes=5 * MB), plan_of(2), KEY, 0).check()
     with (
         driver() as running,
         contextlib.closing(running.delivery(least_bytes=5 * MB, row_limit=MB)) as dialled,

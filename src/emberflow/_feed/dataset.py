@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberflow._feed.arrays import find_leaves, leaves_of
-from emberflow._feed.columns import Column, Shape, Wishes, plan_columns
 from emberflow._feed.epochs import EpochPlan, Epochs
-from emberflow._feed.gather import Gatherer, make_parts, window_rows
 from emberflow._feed.pipeline import Arrange, Taken, make_batches
 from emberflow._feed.position import Position
 from emberflow._feed.progress import Progress
+from emberflow._feed.row_windows import Gatherer, make_parts, window_rows
 from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool
+from emberflow._feed.tensor_columns import Column, ColumnOptions, Shape, plan_columns
 from emberflow._plan.steps import batch_shares
 from emberflow.config import check_count
 from emberflow.errors import ConfigError, DataError
@@ -172,15 +172,17 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
 
 def choose(facts: Shards, options: DatasetOptions) -> tuple[list[Column], Arrange]:
     """Return the columns that a dataset reads, and how their tensors are laid out in a batch."""
-    wishes = Wishes(shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value)
+    column_options = ColumnOptions(
+        shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value
+    )
     leaves = list(leaves_of(facts.schema))
     if options.features is None:
-        plans = plan_columns(facts, wishes, options.columns)
+        plans = plan_columns(facts, column_options, options.columns)
         return list(plans.values()), dict
     groups = [group for group in (options.features, options.label, options.weight) if group is not None]
     layouts = [_layout(group, leaves) for group in groups]
     names = dict.fromkeys(name for layout in layouts for name in _names(layout))
-    columns = list(plan_columns(facts, wishes, names).values())
+    columns = list(plan_columns(facts, column_options, names).values())
     if len(layouts) == 1:
         return columns, lambda batch: _laid_out(layouts[0], batch)
     return columns, lambda batch: tuple(_laid_out(layout, batch) for layout in layouts)

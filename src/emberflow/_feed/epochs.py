@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emberflow._feed.convert import Wire
-from emberflow._feed.facts import ShardFacts
-from emberflow._feed.gather import Rows
+from emberflow._feed.arrow_to_numpy import Wire
 from emberflow._feed.position import Position, contents_of, rows_taken
 from emberflow._feed.progress import Progress
+from emberflow._feed.row_windows import Rows
+from emberflow._feed.shard_facts import ShardFacts
 from emberflow._plan.steps import batch_bounds, common_steps, epoch_order
 from emberflow.errors import ConfigError
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from emberflow._feed.facts import ShardFacts
 from emberflow._feed.progress import Progress, timed
+from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.spool import SpoolFile
 from emberflow.errors import DataError
 

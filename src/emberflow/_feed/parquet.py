@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from emberflow import storage
-from emberflow._feed.files import Fragment
+from emberflow._feed.file_source import Fragment
 from emberflow._feed.source_errors import remedy_of
 from emberflow.errors import ConfigError, StorageError
 

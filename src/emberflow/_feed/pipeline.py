@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from emberflow._feed.columns import BYTES, Column
-from emberflow._feed.gather import Part
+from emberflow._feed.row_windows import Part
+from emberflow._feed.tensor_columns import BYTES, Column
 
 PREFETCH = 4  # batches; a fixed number, so that a trainer that stands still holds a known amount of memory
 

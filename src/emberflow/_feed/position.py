@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from emberflow._feed.facts import ShardFacts
+from emberflow._feed.shard_facts import ShardFacts
 from emberflow.errors import DataError
 
 

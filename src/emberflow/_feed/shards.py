@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberflow._feed.facts import (
+from emberflow._feed.shard_facts import (
     Brief,
     ColumnFacts,
     ShardFacts,

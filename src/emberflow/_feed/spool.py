@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from emberflow._feed.arrays import KEY, RESERVED, without_views, word_view
 from emberflow._feed.digest import add_digests, digest_of
-from emberflow._feed.facts import ColumnFacts, ShardFacts, add_facts, observe
+from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, add_facts, observe
 from emberflow.errors import DataError, StorageError
 
 CHUNK_BYTES = 32 << 20  # few large chunks make random access fast; this much is held while writing

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._feed.columns import Column, check_fit
-from emberflow._feed.convert import Wire
+from emberflow._feed.arrow_to_numpy import Wire
 from emberflow._feed.dataset import DatasetOptions, choose
-from emberflow._feed.facts import ShardFacts, observe
-from emberflow._feed.gather import Part, make_parts, wire_of_batch
 from emberflow._feed.pipeline import Taken, make_batches
 from emberflow._feed.position import Position
 from emberflow._feed.progress import Progress, timed
+from emberflow._feed.row_windows import Part, make_parts, wire_of_batch
+from emberflow._feed.shard_facts import ShardFacts, observe
 from emberflow._feed.shards import Shards
+from emberflow._feed.tensor_columns import Column, check_fit
 from emberflow._plan.steps import batch_shares
 from emberflow.errors import ConfigError, DataError
 

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from emberflow._node.mailbox import Mailbox
-from emberflow._node.order import NodeOrder
-from emberflow._node.parallel import endpoint_of, open_listener
+from emberflow._node.node_spec import NodeSpec
+from emberflow._node.rank_transport import endpoint_of, open_listener
+from emberflow._node.task_connection import TaskConnection
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emberflow.strategies.periodic_client import PeriodicClient
+    from emberflow.strategies.periodic.client import PeriodicClient
 
 ENDPOINT = "periodic"
 
@@ -19,7 +19,7 @@ class Averaging:
     A server's door is opened before the nodes meet, so that its address can be told to the others.
     """
 
-    def __init__(self, order: NodeOrder) -> None:
+    def __init__(self, order: NodeSpec) -> None:
         self._order = order
         serves = order.plan.strategy == "periodic" and order.me.role == "ps"
         self._door = open_listener(order, "the server of periodic averaging") if serves else None
@@ -35,9 +35,9 @@ class Averaging:
         """Hear of the servers."""
         self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]
 
-    def serve(self, mailbox: Mailbox) -> dict[str, Any]:
+    def serve(self, mailbox: TaskConnection) -> dict[str, Any]:
         """Serve until chief and workers are done; return what came of the pushes."""
-        from emberflow.strategies.periodic_server import PeriodicServer
+        from emberflow.strategies.periodic.server import PeriodicServer
 
         order = self._order
         assert self._door is not None  # noqa: S101 - only a ps serves, for the type checker
@@ -61,7 +61,7 @@ class Averaging:
 
     def client(self) -> "PeriodicClient":
         """Return new connections to all servers, not opened yet."""
-        from emberflow.strategies.periodic_client import PeriodicClient
+        from emberflow.strategies.periodic.client import PeriodicClient
 
         order = self._order
         if not self._addresses or not order.me.trains:

@@ -20,7 +20,6 @@ from emberflow.errors import ConfigError, StorageError
 
 ATTEMPT = re.compile(r"attempt-(\d+)-\w+")
 STEP = re.compile(r"step-(\d+)")
-CLAIM = "_claim"
 KEPT = 3
 TRIES = 5
 
@@ -80,7 +79,7 @@ class Checkpoints:
                 )
             storage.put_folder(local, url)
         if not self._is_outlived():
-            for old in _steps_of(self._plan.own)[:-KEPT]:
+            for old in steps_of(self._plan.own)[:-KEPT]:
                 _drop(old)
         return url
 
@@ -90,7 +89,7 @@ class Checkpoints:
         The first answer on a node that trains is what the attempt starts from: the chief may have gone ahead.
         """
         for tries_left in reversed(range(TRIES)):
-            own = _steps_of(self._plan.own) if self._may_see_own else []
+            own = steps_of(self._plan.own) if self._may_see_own else []
             url = own[-1] if own else self._plan.resume_from
             try:
                 found = None if url is None else self._here(url)
@@ -122,28 +121,7 @@ class Checkpoints:
 
     def _is_outlived(self) -> bool:
         """Whether a later attempt has begun: it may be reading what we would drop."""
-        return any(number > self._plan.number for number, _ in _attempts_in(self._plan.folder))
-
-
-def plan_checkpoints(folder: str, run_id: str) -> CheckpointPlan:
-    """Choose the attempt's own folder and what it starts from, and leave a claim there. For the driver."""
-    folder = _absolute(folder)
-    found = _attempts_in(folder)
-    number = found[-1][0] + 1 if found else 0
-    own = storage.join(folder, f"attempt-{number:05d}-{run_id}")
-    # The claim keeps the number from being given again, and shows nodes that they see the driver's storage.
-    claim = storage.join(own, CLAIM)
-    storage.write_bytes(claim, b"")
-    complete = (steps[-1] for _, path in reversed(found) if (steps := _steps_of(path)))
-    return CheckpointPlan(
-        folder=folder, number=number, own=own, resume_from=next(complete, None), probe=claim
-    )
-
-
-def drop_if_empty(plan: CheckpointPlan) -> None:
-    """Delete the attempt's folder if nothing was saved. Only once all of its nodes have ended."""
-    if not _steps_of(plan.own):
-        storage.delete(plan.own)
+        return any(number > self._plan.number for number, _ in attempts_in(self._plan.folder))
 
 
 def absent_checkpoints() -> ConfigError:
@@ -167,13 +145,13 @@ def _checked(step: object) -> int:
     return number
 
 
-def _attempts_in(folder: str) -> list[tuple[int, str]]:
+def attempts_in(folder: str) -> list[tuple[int, str]]:
     """Return number and path of all attempts, oldest first."""
     names = ((ATTEMPT.fullmatch(_name(path)), path) for path in storage.list_folder(folder))
     return sorted((int(match[1]), path) for match, path in names if match)
 
 
-def _steps_of(attempt_folder: str) -> list[str]:
+def steps_of(attempt_folder: str) -> list[str]:
     """Return the complete checkpoints of one attempt, oldest first; names in the making do not match."""
     found = [path for path in storage.list_folder(attempt_folder) if STEP.fullmatch(_name(path))]
     return sorted(filter(_is_complete, found), key=_step_of)
@@ -195,15 +173,6 @@ def _drop(url: str) -> None:
     else:
         storage.delete(storage.join(url, storage.MANIFEST))
         storage.delete(url)
-
-
-def _absolute(folder: str) -> str:
-    """Return a local path in full: executors have another working directory."""
-    if not storage.is_local(folder):
-        return folder
-    from fsspec.core import url_to_fs
-
-    return str(url_to_fs(folder)[1])
 
 
 def _step_of(url: str) -> int:

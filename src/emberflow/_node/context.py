@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from emberflow._node.averaging import Averaging
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.exporting import export_model
-from emberflow._node.parallel import Parallel
+from emberflow._node.rank_transport import RankTransport
+from emberflow._node.row_sharing import RowSharing
 from emberflow._node.serving import Serving
-from emberflow._node.sharing import Sharing
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
 from emberflow.errors import ConfigError
 
@@ -52,9 +52,9 @@ class Context(Serving):
     work_dir: Path
     checkpoint_dir: str | None
     _checkpoints: Checkpoints | None = field(repr=False)
-    _parallel: Parallel = field(repr=False)
+    _parallel: RankTransport = field(repr=False)
     _averaging: Averaging = field(repr=False)
-    _sharing: Sharing = field(repr=False)
+    _sharing: RowSharing = field(repr=False)
     _is_asynchronous: bool = field(default=False, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)
@@ -228,7 +228,7 @@ class Context(Serving):
                 f"Received: workers={self.workers}, gpus={gpus}.",
                 fix=f"Pass workers={self.workers * gpus}, gpus=1 to ef.run.",
             )
-        from emberflow.strategies.data_parallel import distribute
+        from emberflow.strategies.data_parallel.distribute import distribute
 
         return distribute(model, self._parallel.transport(), seed=seed)
 

@@ -22,17 +22,17 @@ import cloudpickle
 from emberflow._node.averaging import Averaging
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
-from emberflow._node.feeds import asker, receive_feed
-from emberflow._node.mailbox import Mailbox
-from emberflow._node.order import JOB_FILE, VALUE_FILE, NodeOrder
-from emberflow._node.parallel import Parallel
-from emberflow._node.ports import held_port
+from emberflow._node.feed_receiver import asker, receive_feed
+from emberflow._node.held_port import held_port
+from emberflow._node.node_spec import JOB_FILE, VALUE_FILE, NodeSpec
+from emberflow._node.rank_transport import RankTransport
+from emberflow._node.row_sharing import RowSharing
 from emberflow._node.serving import ServedError
-from emberflow._node.sharing import Sharing
+from emberflow._node.task_connection import TaskConnection
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
-from emberflow._wire.frames import Message
-from emberflow._wire.sockets import address_of
+from emberflow._protocol.frames import Message
+from emberflow._protocol.sockets import address_of
 from emberflow.errors import ClusterError, EmberflowError
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def main() -> None:
     control, feed = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for sock in (control, feed):
         sock.set_inheritable(False)
-    mailbox = Mailbox(control)
+    mailbox = TaskConnection(control)
     started = mailbox.first()
     sys.path[:] = started["sys_path"]
     job = Path(started["folder"]) / JOB_FILE
-    order: NodeOrder = pickle.loads(job.read_bytes())
+    order: NodeSpec = pickle.loads(job.read_bytes())
     job.unlink()
     mailbox.listen()
 
@@ -61,14 +61,14 @@ def main() -> None:
     mailbox.over.wait()  # nobody goes before all are done, or the others' collectives break
 
 
-def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
+def _work(order: NodeSpec, mailbox: TaskConnection, feed: socket.socket) -> Message:
     """Load your function, meet the others, call it; return the last message."""
     started = time.monotonic()
     context: Context | None = None
     try:
         fn = _load(order)
         held = held_port(order.plan.port_range)
-        parallel, averaging, sharing = Parallel(order), Averaging(order), Sharing(order)
+        parallel, averaging, sharing = RankTransport(order), Averaging(order), RowSharing(order)
         tensorflow = {"tf": address_of(order.host, held.port)}
         mine = tensorflow | parallel.endpoint | averaging.endpoint | sharing.endpoint
         answer = mailbox.ask({"ready": mine})
@@ -92,7 +92,7 @@ def _work(order: NodeOrder, mailbox: Mailbox, feed: socket.socket) -> Message:
         return _raised(error, _own_frames(error), started)
 
 
-def _load(order: NodeOrder) -> Callable[[Context], Any]:
+def _load(order: NodeSpec) -> Callable[[Context], Any]:
     """Return your function; a file of it that is in our own folder is no longer needed then."""
     if not order.fn_path:
         return pickle.loads(order.fn)  # type: ignore[no-any-return]
@@ -105,7 +105,7 @@ def _load(order: NodeOrder) -> Callable[[Context], Any]:
 
 
 def _role(
-    order: NodeOrder, fn: Callable[[Context], Any], averaging: Averaging, mailbox: Mailbox
+    order: NodeSpec, fn: Callable[[Context], Any], averaging: Averaging, mailbox: TaskConnection
 ) -> Callable[[Context], Any]:
     """Return what this node does: your function, or serving where the strategy wants its parameter servers."""
     if order.me.role != "ps" or not order.plan.is_asynchronous:
@@ -131,7 +131,9 @@ def _call(fn: Callable[[Context], Any], context: Context) -> Any:
     return value
 
 
-def _take_rows(order: NodeOrder, answer: Message, mailbox: Mailbox, feed: socket.socket) -> "Feed | None":
+def _take_rows(
+    order: NodeSpec, answer: Message, mailbox: TaskConnection, feed: socket.socket
+) -> "Feed | None":
     if not order.data or not order.me.trains:
         return None
     ask = asker(mailbox.ask) if order.streams else None
@@ -139,10 +141,10 @@ def _take_rows(order: NodeOrder, answer: Message, mailbox: Mailbox, feed: socket
 
 
 def _context(
-    order: NodeOrder,
+    order: NodeSpec,
     endpoints: list[Any],
-    places: tuple[Parallel, Averaging, Sharing],
-    mailbox: Mailbox,
+    places: tuple[RankTransport, Averaging, RowSharing],
+    mailbox: TaskConnection,
     rows: "Feed | None",
 ) -> Context:
     me, plan = order.me, order.plan
@@ -187,7 +189,7 @@ def _context(
     )
 
 
-def _returned(order: NodeOrder, value: Any, seconds: float) -> Message:
+def _returned(order: NodeSpec, value: Any, seconds: float) -> Message:
     """Leave the value in our folder, for the task to take."""
     path = Path(order.folder) / VALUE_FILE
     try:

@@ -6,16 +6,16 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from emberflow._node.averaging import Averaging
-from emberflow._node.parallel import Parallel
-from emberflow._node.sharing import Sharing
+from emberflow._node.rank_transport import RankTransport
+from emberflow._node.row_sharing import RowSharing
 from emberflow._plan.tf_config import ClusterSpec
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emberflow.strategies.combiners import Combiner
-    from emberflow.strategies.coordinator import Coordinator
-    from emberflow.strategies.periodic import Periodic
-    from emberflow.strategies.periodic_session import PeriodicSession
+    from emberflow.strategies.parameter_server.coordinator import Coordinator
+    from emberflow.strategies.periodic.callback import Periodic
+    from emberflow.strategies.periodic.combiners import Combiner
+    from emberflow.strategies.periodic.graph_session import PeriodicSession
 
 
 class ServedError(BaseException):
@@ -32,9 +32,9 @@ class Serving:
     ps: int
     cluster_spec: ClusterSpec
     devices: tuple[str, ...]
-    _parallel: Parallel
+    _parallel: RankTransport
     _averaging: Averaging
-    _sharing: Sharing
+    _sharing: RowSharing
     _over: threading.Event
     _send: Callable[[dict[str, Any]], None]
     report: Callable[..., None]
@@ -76,7 +76,7 @@ class Serving:
                 a worker's share of the way to this worker's values; or a function of three flat arrays (the
                 server's values, this worker's, those that this worker pulled) that returns the server's new ones.
         """
-        from emberflow.strategies.periodic import Periodic
+        from emberflow.strategies.periodic.callback import Periodic
 
         return Periodic(model, self._averaging.client(), interval, combiner, self.report)
 
@@ -87,7 +87,7 @@ class Serving:
 
         The variables must be initialised; theirs are set to the server's values.
         """
-        from emberflow.strategies.periodic_session import PeriodicSession
+        from emberflow.strategies.periodic.graph_session import PeriodicSession
 
         return PeriodicSession(session, variables, self._averaging.client(), interval, combiner, self.report)
 
@@ -122,7 +122,7 @@ class Serving:
             sources = self._sharing.sources(datasets, first_epoch)
         if strategy is None:
             self.serve()
-        from emberflow.strategies.coordinator import Coordinator
+        from emberflow.strategies.parameter_server.coordinator import Coordinator
 
         return Coordinator(strategy, sources, self.workers, self._sharing.exchange_timeout)
 

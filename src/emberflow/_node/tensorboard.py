@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
-from emberflow._node.ports import HeldPort
+from emberflow._node.held_port import HeldPort
 
 URL = re.compile(r"TensorBoard \S+ at (\S+)")
 

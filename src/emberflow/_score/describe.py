@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from emberflow import storage
-from emberflow._interpreter import map_in_arrow
-from emberflow._score.facts import ModelFacts
-from emberflow._score.source import Asked, describe_path, fingerprint, is_keras_file, no_model
+from emberflow._driver.interpreter import map_in_arrow
+from emberflow._score.model_facts import ModelFacts
+from emberflow._score.model_source import Asked, describe_path, fingerprint, is_keras_file, no_model
 from emberflow.errors import EmberflowError, ModelError, StorageError
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from emberflow._node.child import KEEPER, executor_pid, executor_pidfd
-from emberflow._node.gpus import gpu_environment
-from emberflow._score.child import scorer_over
+from emberflow._protocol.handshake import TurnedAwayError, prove_as_client
+from emberflow._score.child_predictor import scorer_over
+from emberflow._score.gpu_server import KEY, PURPOSE
 from emberflow._score.predictor import cache_folder
 from emberflow._score.scoring import ScoreSpec
-from emberflow._score.server import KEY, PURPOSE
-from emberflow._spark.task import SECRETS
-from emberflow._wire.handshake import TurnedAwayError, prove_as_client
+from emberflow._task.gpus import gpu_environment
+from emberflow._task.node_process import KEEPER, executor_pid, executor_pidfd
+from emberflow._task.node_task import SECRETS
 from emberflow.errors import ClusterError
 
 START_TIMEOUT = 60.0
@@ -135,7 +135,14 @@ def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
         node_fds, held = (listener.fileno(), alive, log), (jvm,) if jvm >= 0 else ()
         for descriptor in (alive, log, *held):
             ours.callback(os.close, descriptor)
-        argv = [sys.executable, "-u", "-m", "emberflow._score.server", str(folder), str(listener.fileno())]
+        argv = [
+            sys.executable,
+            "-u",
+            "-m",
+            "emberflow._score.gpu_server",
+            str(folder),
+            str(listener.fileno()),
+        ]
         order = {
             "argv": [*argv, *devices],
             "environment": environment,

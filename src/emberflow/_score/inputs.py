@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from emberflow._feed.arrays import Leaf, is_bytes, is_vector, leaves_of, list_levels
-from emberflow._feed.columns import _natural_dtype
-from emberflow._score.facts import BYTES, ModelFacts, Shape, Tensor, shape_text
+from emberflow._feed.tensor_columns import _natural_dtype
 from emberflow._score.matching import Inputs, leaf_of, match_columns
+from emberflow._score.model_facts import BYTES, ModelFacts, Shape, Tensor, shape_text
 from emberflow.errors import ConfigError, ModelError
 
 NUMBERS = "biuf"
@@ -55,20 +55,22 @@ class InputPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class InputOptions:
     """What the user declares of columns, by name: the shape of a row, and the dtype of binary numbers."""
 
     shapes: Mapping[str, Sequence[int | None]]
     dtypes: Mapping[str, Any]
 
 
-def plan_inputs(schema: Any, model: ModelFacts, inputs: Inputs, wishes: Wishes) -> tuple[InputPlan, ...]:
+def plan_inputs(
+    schema: Any, model: ModelFacts, inputs: Inputs, input_options: InputOptions
+) -> tuple[InputPlan, ...]:
     """Return how each input of the model comes from the columns of an Arrow schema."""
     leaves = list(leaves_of(schema))
     chosen = match_columns(leaves, model, inputs)
     used = {name for names in chosen.values() for name in names}
     for option in ("shapes", "dtypes"):
-        for name in getattr(wishes, option):
+        for name in getattr(input_options, option):
             if name not in used:
                 raise ConfigError(
                     f"`{option}` must name columns that the model takes. Received: {option} for {name!r}; "
@@ -77,12 +79,16 @@ def plan_inputs(schema: Any, model: ModelFacts, inputs: Inputs, wishes: Wishes) 
                 )
     tensors = {tensor.name: tensor for tensor in model.inputs}
     return tuple(
-        _plan(tensors.get(name, Tensor(name=name)), [leaf_of(leaves, column) for column in columns], wishes)
+        _plan(
+            tensors.get(name, Tensor(name=name)),
+            [leaf_of(leaves, column) for column in columns],
+            input_options,
+        )
         for name, columns in chosen.items()
     )
 
 
-def _plan(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:
+def _plan(tensor: Tensor, leaves: Sequence[Leaf], input_options: InputOptions) -> InputPlan:
     if tensor.dtype is not None and not _is_known(tensor.dtype):
         raise ModelError(
             f"The model's input {tensor.name!r} must be a tensor of numbers or strings. Received: {tensor.dtype}.",
@@ -94,11 +100,11 @@ def _plan(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:
             fix="Export a signature whose inputs are batches.",
         )
     if len(leaves) > 1:
-        return _side_by_side(tensor, leaves, wishes)
+        return _side_by_side(tensor, leaves, input_options)
     leaf = leaves[0]
-    dtype, stored, decode = _dtypes(tensor, leaf, wishes.dtypes.get(leaf.name))
+    dtype, stored, decode = _dtypes(tensor, leaf, input_options.dtypes.get(leaf.name))
     levels = 1 if decode or is_vector(leaf.type) else list_levels(leaf.type)[0]
-    shape = _row_shape(tensor, leaf, levels, wishes.shapes.get(leaf.name))
+    shape = _row_shape(tensor, leaf, levels, input_options.shapes.get(leaf.name))
     if tensor.is_ragged:
         ragged = max((at + 1 for at, size in enumerate(shape) if size is None), default=0)
         lengths = _lengths(tensor, leaf, levels, shape)
@@ -116,7 +122,7 @@ def _plan(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:
     return InputPlan(name=tensor.name, dtype=dtype, shape=shape, columns=(column,))
 
 
-def _side_by_side(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> InputPlan:
+def _side_by_side(tensor: Tensor, leaves: Sequence[Leaf], input_options: InputOptions) -> InputPlan:
     """Plan an input of one dimension whose values are those of several columns, one after the other."""
     if tensor.shape is not None and len(tensor.shape) != 1:
         raise ConfigError(
@@ -126,9 +132,9 @@ def _side_by_side(tensor: Tensor, leaves: Sequence[Leaf], wishes: Wishes) -> Inp
         )
     columns, dtype = [], ""
     for leaf in leaves:
-        dtype, stored, decode = _dtypes(tensor, leaf, wishes.dtypes.get(leaf.name))
+        dtype, stored, decode = _dtypes(tensor, leaf, input_options.dtypes.get(leaf.name))
         levels = 1 if decode or is_vector(leaf.type) else list_levels(leaf.type)[0]
-        wish = wishes.shapes.get(leaf.name)
+        wish = input_options.shapes.get(leaf.name)
         lengths: Shape = (
             (None,) * levels if wish is None else (math.prod(size or 0 for size in wish),) * bool(levels)
         )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from emberflow._score.facts import BYTES, ModelFacts, Tensor
+from emberflow._score.model_facts import BYTES, ModelFacts, Tensor
 from emberflow.errors import ModelError
 
 NOTHING_KNOWN = (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from emberflow._feed.arrays import Leaf, find_leaves
-from emberflow._score.facts import ModelFacts
+from emberflow._score.model_facts import ModelFacts
 from emberflow.errors import ConfigError
 
 Inputs = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None

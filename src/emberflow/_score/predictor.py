@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from emberflow import storage
-from emberflow._score.facts import Tensor
+from emberflow._score.input_rows import Group, Ragged
 from emberflow._score.keras_model import flatten, load_keras, structure_of
-from emberflow._score.rows import Group, Ragged
-from emberflow._score.source import Source, is_keras_file
+from emberflow._score.model_facts import Tensor
+from emberflow._score.model_source import Source, is_keras_file
 from emberflow.errors import ModelError
 
 KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberflow._score.facts import BYTES, ModelFacts, Tensor
+from emberflow._score.model_facts import BYTES, ModelFacts, Tensor
 from emberflow.errors import ModelError
 
 FILE = "saved_model.pb"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._score.facts import Tensor
+from emberflow._score.input_rows import Group, groups_of
 from emberflow._score.inputs import InputPlan
+from emberflow._score.model_facts import Tensor
+from emberflow._score.model_source import Source
 from emberflow._score.outputs import OutputPlan, arrow_of
 from emberflow._score.predictor import Predict, ask, predictor_of
-from emberflow._score.rows import Group, groups_of
-from emberflow._score.source import Source
 from emberflow.errors import DataError
 
 

@@ -10,8 +10,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
 
-from emberflow._java import find_java
 from emberflow.errors import ClusterError
+from emberflow.local.java import find_java
 
 Version = tuple[int, ...]
 IMPORT_TIMEOUT = 120.0

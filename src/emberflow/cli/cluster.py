@@ -9,9 +9,9 @@ from types import FrameType
 
 from rich.console import Console
 
-from emberflow._java import find_java_home
 from emberflow.errors import EmberflowError
-from emberflow.local_cluster import LOOPBACK, LocalCluster, local_cluster
+from emberflow.local.cluster import LOOPBACK, LocalCluster, local_cluster
+from emberflow.local.java import find_java_home
 
 
 def run_cluster(*, workers: int, cores: int, gpus: int, memory: str) -> int:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from emberflow.cli.digits import Digits, frame_of, load_digits, read_digits, train
 from emberflow.errors import EmberflowError
-from emberflow.local_cluster import local_cluster
+from emberflow.local.cluster import local_cluster
 from emberflow.result import Result
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from emberflow._java import find_java_home
 from emberflow.cli import checks
 from emberflow.cli.checks import Finding
 from emberflow.errors import ClusterError
+from emberflow.local.java import find_java_home
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "cyan")}
 
@@ -98,7 +98,7 @@ def _silence(master: str, timeout: float) -> Finding:
 
 
 def _no_session(master: str, log: str) -> Finding:
-    from emberflow._spark.job import known_error
+    from emberflow._driver.job import known_error
 
     lines = [line for line in log.strip().splitlines() if line.strip()]
     last = next(

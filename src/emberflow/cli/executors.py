@@ -16,7 +16,7 @@ def ask(master: str) -> dict[str, Any]:
     """Start a session on `master`; return its slots and what one task on each says of itself."""
     from pyspark.sql import SparkSession
 
-    from emberflow._interpreter import driver_python
+    from emberflow._driver.interpreter import driver_python
 
     builder = SparkSession.builder.appName("emberflow doctor")
     if master.startswith("sc://"):
@@ -30,7 +30,7 @@ def ask(master: str) -> dict[str, Any]:
             asked = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string")
         rows = asked.collect()
         if slots is not None:
-            from emberflow._spark.slots import count_slots
+            from emberflow._driver.slots import count_slots
 
             slots = count_slots(spark)  # now that executors have answered
     finally:

@@ -151,7 +151,7 @@ def run_show(model: str) -> int:
 
     def show(console: Console) -> None:
         from emberflow import storage
-        from emberflow._score.show import show_model
+        from emberflow._score.model_text import show_model
 
         root = storage.folder_root(model)
         file = storage.join(root, METADATA)

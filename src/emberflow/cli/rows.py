@@ -49,7 +49,7 @@ def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
 
 def _find_java() -> None:
     """Name a Java for the JVM that PySpark starts; spark-submit has started one, and a remote Spark needs none."""
-    from emberflow._java import find_java_home
+    from emberflow.local.java import find_java_home
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
         os.environ.setdefault("JAVA_HOME", str(find_java_home()))
@@ -82,7 +82,7 @@ def plain(rows: "DataFrame", chosen: str) -> "DataFrame":
     """Return rows that the format can hold: in json vectors are arrays, in csv both are text."""
     from pyspark.sql import functions as F
 
-    from emberflow._spark.rows import quoted
+    from emberflow._driver.row_routing import quoted
 
     def column_of(name: str, kind: str) -> Any:
         column = F.col(quoted(name))

@@ -21,12 +21,12 @@ from emberflow.ml.training import (
     make_model,
     trained_of,
 )
-from emberflow.strategies.fitting import CHIEF_ONLY
+from emberflow.strategies.data_parallel.fitting import CHIEF_ONLY
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
-    from emberflow.strategies.coordinator import Coordinator
-    from emberflow.strategies.periodic import Periodic
+    from emberflow.strategies.parameter_server.coordinator import Coordinator
+    from emberflow.strategies.periodic.callback import Periodic
 
 Place = dict[str, int]  # epoch, and steps taken in it, of one worker's own rows
 Snapshot = Callable[[], tuple[dict[int, Any], dict[str, Place]]]

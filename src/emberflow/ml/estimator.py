@@ -220,7 +220,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         )
 
     def _shipped_model(self) -> dict[str, bytes]:
-        from emberflow._spark.shipping import ship
+        from emberflow._driver.shipping import ship
 
         if self.model is None:
             raise ConfigError(

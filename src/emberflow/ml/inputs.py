@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emberflow._score.facts import Tensor
 from emberflow._score.keras_model import describe_keras
+from emberflow._score.model_facts import Tensor
 from emberflow.errors import ModelError
 
 

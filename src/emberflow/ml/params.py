@@ -18,7 +18,7 @@ from pyspark.ml.param.shared import (
 
 from emberflow.config import check_count
 from emberflow.errors import ConfigError
-from emberflow.strategies.combiners import check_combiner
+from emberflow.strategies.periodic.combiners import check_combiner
 
 Stage = TypeVar("Stage", bound=type)
 

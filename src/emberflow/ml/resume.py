@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from emberflow._feed.position import Position
-from emberflow.strategies.statistics import Statistics, gather_statistics, set_statistics
+from emberflow.strategies.data_parallel.moving_statistics import Statistics, gather_statistics, set_statistics
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context

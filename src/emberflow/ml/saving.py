@@ -104,7 +104,7 @@ class EstimatorWriter(StageWriter):
             )
         is_code = callable(estimator.model) and not hasattr(estimator.model, "compile")
         if is_code:
-            from emberflow._spark.shipping import ship
+            from emberflow._driver.shipping import ship
 
             (folder / BUILDER).write_bytes(ship(estimator.model, is_connect=False))
         elif estimator.model is not None:

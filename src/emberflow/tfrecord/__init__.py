@@ -29,7 +29,7 @@ def register(spark: "SparkSession") -> None:
     the `python3` of the PATH. Call this where emberflow came later, by ``spark.addArtifact`` for example, or where
     that Python has no emberflow and Spark says DATA_SOURCE_NOT_FOUND.
     """
-    from emberflow._interpreter import driver_python
+    from emberflow._driver.interpreter import driver_python
     from emberflow.tfrecord.source import TFRecordSource, TFRecordsSource
 
     with driver_python(spark):

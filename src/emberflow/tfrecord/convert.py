@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from emberflow import storage
 from emberflow.errors import ConfigError, DataError, StorageError
-from emberflow.tfrecord.columns import columns_of
-from emberflow.tfrecord.encode import encode
-from emberflow.tfrecord.files import compression_of, writing
+from emberflow.tfrecord.codec.encode import encode
+from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.options import Options, parse_options
 from emberflow.tfrecord.paths import find_files, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.record_files import compression_of, writing
 
 Format = Literal["csv", "parquet", "json", "tfrecord", "idx"]
 Tell = Callable[[int, int | None], None]

@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow import storage
-from emberflow._interpreter import driver_python, map_in_arrow
+from emberflow._driver.interpreter import driver_python, map_in_arrow
 from emberflow.errors import StorageError
-from emberflow.tfrecord.columns import Column, Doubles, RecordType, columns_of
-from emberflow.tfrecord.decode import decode
-from emberflow.tfrecord.encode import encode
-from emberflow.tfrecord.frames import Chunk
+from emberflow.tfrecord.codec.decode import decode
+from emberflow.tfrecord.codec.encode import encode
+from emberflow.tfrecord.codec.feature_columns import Column, Doubles, RecordType, columns_of
+from emberflow.tfrecord.codec.protobuf import PAD, copy_ragged
+from emberflow.tfrecord.codec.record_frames import Chunk
 from emberflow.tfrecord.paths import qualified
-from emberflow.tfrecord.wire import PAD, copy_ragged
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -37,7 +37,7 @@ def struct_column(
     """Return the struct column of serialized records."""
     from pyspark.sql.types import StructType
 
-    from emberflow.tfrecord.types import arrow_schema
+    from emberflow.tfrecord.spark_types import arrow_schema
 
     kind: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     columns = columns_of(arrow_schema(kind), record_type)

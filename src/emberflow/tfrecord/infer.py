@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from emberflow.errors import DataError
-from emberflow.tfrecord.columns import RecordType
-from emberflow.tfrecord.plain import Feature, parse_record
+from emberflow.tfrecord.codec.feature_columns import RecordType
+from emberflow.tfrecord.codec.record_parser import Feature, parse_record
 
 _LARGEST_IN_DOUBLE = 1 << 53
 

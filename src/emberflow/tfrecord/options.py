@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from emberflow.errors import ConfigError
-from emberflow.tfrecord.columns import CORRUPT, Doubles, RecordType
-from emberflow.tfrecord.frames import CHUNK_BYTES, MAX_RECORD_BYTES, FrameRules
+from emberflow.tfrecord.codec.feature_columns import CORRUPT, Doubles, RecordType
+from emberflow.tfrecord.codec.record_frames import CHUNK_BYTES, MAX_RECORD_BYTES, FrameRules
 
 Compression = Literal["none", "gzip", "zlib"]
 ParseMode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]

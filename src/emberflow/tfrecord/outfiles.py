@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberflow import storage
-from emberflow.tfrecord.columns import columns_of
-from emberflow.tfrecord.encode import encode
-from emberflow.tfrecord.files import suffix_of, writing
+from emberflow.tfrecord.codec.encode import encode
+from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.paths import folder_of
 from emberflow.tfrecord.publish import sync_folders
+from emberflow.tfrecord.record_files import suffix_of, writing
 
 _ROWS, _BYTES = 4096, 3 << 20
 """What is encoded at a time, at most: more would not stay in the processor's cache."""

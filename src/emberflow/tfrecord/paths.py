@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote
 
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
-from emberflow.tfrecord.files import compression_of
 from emberflow.tfrecord.journal import uncounted_files
 from emberflow.tfrecord.options import SPLIT_BYTES, Options
+from emberflow.tfrecord.record_files import compression_of
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _LEAST_SPLIT = 16 << 20

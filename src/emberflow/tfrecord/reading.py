@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow.errors import ConfigError, DataError
-from emberflow.tfrecord.columns import Column, columns_of, pack
-from emberflow.tfrecord.decode import Decoded, decode
-from emberflow.tfrecord.files import compression_of, read_file
-from emberflow.tfrecord.frames import Chunk
+from emberflow.tfrecord.codec.decode import Decoded, decode
+from emberflow.tfrecord.codec.feature_columns import Column, columns_of, pack
+from emberflow.tfrecord.codec.record_frames import Chunk
 from emberflow.tfrecord.infer import infer
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.paths import InputFile, Part
+from emberflow.tfrecord.record_files import compression_of, read_file
 
 _FILES = 16
 """How many files a schema is inferred from when no ratio is asked for."""

@@ -10,7 +10,7 @@ from emberflow.errors import ConfigError
 from emberflow.tfrecord.options import Options, parse_options
 from emberflow.tfrecord.paths import InputFile, Part, find_files, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
-from emberflow.tfrecord.types import arrow_schema, key_types, spark_schema
+from emberflow.tfrecord.spark_types import arrow_schema, key_types, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -43,7 +43,7 @@ class TFRecordSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of a streaming query."""
-        from emberflow.tfrecord.stream import TFRecordStreamReader
+        from emberflow.tfrecord.streaming import TFRecordStreamReader
 
         return TFRecordStreamReader(schema, parse_options(self.options))
 
@@ -57,7 +57,7 @@ class TFRecordSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> "DataSourceStreamWriter":
         """Return the writer of a streaming query."""
-        from emberflow.tfrecord.stream import TFRecordStreamWriter
+        from emberflow.tfrecord.streaming import TFRecordStreamWriter
 
         return TFRecordStreamWriter(schema, parse_options(self.options), overwrite=overwrite)
 

@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
-from emberflow.tfrecord.columns import columns_of
+from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.journal import ASIDE, SUCCESS, aside_of
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.outfiles import OutFiles
 from emberflow.tfrecord.paths import qualified
 from emberflow.tfrecord.publish import publish, undo
-from emberflow.tfrecord.types import arrow_schema
+from emberflow.tfrecord.spark_types import arrow_schema
 
 
 @dataclass(frozen=True, kw_only=True)

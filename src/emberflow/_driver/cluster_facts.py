@@ -1,0 +1,166 @@
+"""What this Spark session is and offers, read once before anything starts."""
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberflow._driver.interpreter import is_connect
+from emberflow._protocol.sockets import unbracketed
+from emberflow.config import PortRange, check_resource, parse_port_range
+from emberflow.errors import ClusterError, ConfigError, EncryptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("emberflow")
+
+PARAMETER_SERVERS = "spark.executorEnv.NUM_TF_PS"
+PORT_RANGE = "spark.emberflow.portRange"
+GPU_RESOURCE = "spark.emberflow.gpuResource"
+RESULT_LIMIT = "spark.driver.maxResultSize"
+ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFacts:
+    """What is known of the cluster; None where Spark Connect does not say.
+
+    Attributes:
+        is_connect: Whether the session is a Spark Connect client.
+        master: Spark's master URL.
+        driver_host: The address at which executors reach this process.
+        bind_host: The address to listen on for them.
+        dynamic_allocation: Whether Spark adds and removes executors by itself.
+        encryption: Settings that ask for encrypted traffic.
+        cpus_per_task: Spark's spark.task.cpus.
+        application: Spark's id of the application.
+        gpu_resource: Spark's name for GPUs.
+        gpus_per_executor: Spark's spark.executor.resource.gpu.amount, or that of the resource with this name.
+        gpus_per_task: Spark's spark.task.resource.gpu.amount, likewise, which may be a fraction.
+        parameter_servers: NUM_TF_PS of the executors' environment as it stands there, for ps="auto".
+        port_range: The setting spark.emberflow.portRange.
+        result_limit: Most bytes that a job may bring back as rows, with some room for Spark's own; 0 for any number.
+    """
+
+    is_connect: bool
+    master: str | None = None
+    driver_host: str | None = None
+    bind_host: str = "127.0.0.1"
+    dynamic_allocation: bool | None = None
+    encryption: tuple[str, ...] = ()
+    cpus_per_task: int = 1
+    application: str = ""
+    gpu_resource: str = "gpu"
+    gpus_per_executor: int = 0
+    gpus_per_task: float = 0.0
+    parameter_servers: str = "0"
+    port_range: PortRange | None = None
+    result_limit: int = 0
+
+
+def active_session() -> "SparkSession":
+    """Return the session that is active in this thread."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise ConfigError(
+            "A Spark session must be active. Received: spark=None, and none is active.",
+            fix="Pass spark=SparkSession.builder.getOrCreate().",
+        )
+    return session
+
+
+def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> ClusterFacts:
+    """Ask the session what it is; wait for nothing."""
+    gpu = gpu_resource or spark.conf.get(GPU_RESOURCE, None) or "gpu"
+    check_resource(GPU_RESOURCE, gpu)
+    if is_connect(spark):
+        host = _own_address_towards(spark)
+        return ClusterFacts(
+            is_connect=True,
+            driver_host=host,
+            bind_host=host,
+            gpu_resource=gpu,
+            port_range=_port_range(spark),
+            result_limit=result_limit(spark.conf.get(RESULT_LIMIT, "1g")),
+        )
+    context = spark.sparkContext
+    conf = context.getConf()
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    master = str(context.master)
+    is_local = master == "local" or master.startswith("local[")
+    return ClusterFacts(
+        is_connect=False,
+        master=master,
+        driver_host=host,
+        bind_host=conf.get("spark.driver.bindAddress") or host,
+        dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true" and not is_local,
+        encryption=tuple(name for name in ENCRYPTION if conf.get(name, "false") == "true"),
+        cpus_per_task=int(conf.get("spark.task.cpus") or 1),
+        # A local master has no executors, and Spark no profiles of tasks there.
+        application=str(context.applicationId),
+        gpu_resource=gpu,
+        gpus_per_executor=0 if is_local else int(conf.get(f"spark.executor.resource.{gpu}.amount") or 0),
+        gpus_per_task=0.0 if is_local else float(conf.get(f"spark.task.resource.{gpu}.amount") or 0),
+        parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
+        port_range=_port_range(spark),
+        result_limit=result_limit(conf.get(RESULT_LIMIT) or "1g"),
+    )
+
+
+def _port_range(spark: "SparkSession") -> PortRange | None:
+    text = spark.conf.get(PORT_RANGE, "")
+    return parse_port_range(PORT_RANGE, text) if text else None
+
+
+def result_limit(text: str | None) -> int:
+    """Return what of Spark's limit for results is left to values: nine tenths.
+
+    >>> result_limit("1g"), result_limit("10mb"), result_limit("1000"), result_limit("0")
+    (966367641, 9437184, 900, 0)
+    """
+    found = re.fullmatch(r"(\d+)([kmgtp]?)b?", (text or "1g").strip().lower())
+    if found is None:
+        return result_limit("1g")
+    unit: int = 1024 ** " kmgtp".index(found[2] or " ")
+    return int(found[1]) * unit * 9 // 10
+
+
+def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
+    """Refuse what is known to fail or to be unsafe; warn of what cannot be known."""
+    if facts.is_connect and not allow_unencrypted:
+        log.warning(
+            "Spark Connect does not tell whether the cluster encrypts its traffic, allocates executors "
+            "dynamically or has enough slots: TensorFlow's traffic is not encrypted, and a start that cannot "
+            "succeed ends at start_timeout. Pass allow_unencrypted=True to say that this is known."
+        )
+    if facts.dynamic_allocation:
+        raise ClusterError(
+            "Nodes start together in one barrier stage, which Spark refuses under dynamic allocation. "
+            "Received: spark.dynamicAllocation.enabled=true.",
+            fix="Start the session with spark.dynamicAllocation.enabled=false and a fixed "
+            "spark.executor.instances.",
+        )
+    if facts.encryption and not allow_unencrypted:
+        raise EncryptionError(
+            "This session encrypts its traffic, but TensorFlow's traffic between nodes is not encrypted, and "
+            f"the nodes' wire to the driver is keyed only. Received: {', '.join(facts.encryption)}=true.",
+            fix="If the network between your hosts is trusted, pass allow_unencrypted=True "
+            "(KerasEstimator: allowUnencrypted=True; emberflow train: --allow-unencrypted).",
+        )
+
+
+def _own_address_towards(spark: "SparkSession") -> str:
+    """Return the address of the interface from which this client reaches its Connect server."""
+    import socket
+
+    host = unbracketed(getattr(getattr(spark.client, "_builder", None), "host", "127.0.0.1"))
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # a UDP connect sends nothing; it only picks the route
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

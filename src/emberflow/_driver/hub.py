@@ -1,0 +1,235 @@
+"""The driver's end of the wires to all nodes of one attempt: who joined, what they say, what they all agree on."""
+
+import queue
+import resource
+import selectors
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from emberflow._driver.peer import Peer
+from emberflow._driver.rendezvous import Rendezvous
+from emberflow._protocol import sockets
+from emberflow._protocol.acceptor import Acceptor
+from emberflow._protocol.frames import Message, pack
+from emberflow._task.driver_connection import PURPOSE, VALUES
+from emberflow.config import PortRange
+from emberflow.errors import ClusterError, PeerError
+
+SEND_TIMEOUT = 10.0  # seconds in which a node that something waits for must take some of it
+SPARE_FILES = 192  # open files that the driver needs beside one connection per node
+EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is left out
+
+
+class Hub:
+    """Listens for the tasks of one attempt, and tells `events` everything they say.
+
+    Events are messages with a ``rank``: ``joined`` (host), ``ready``, ``log``, ``metric``, ``outcome``, ``gone``
+    (with ``why`` where the hub gave the node up); and without one: ``gathered`` (the tag), once every rank has
+    brought its value. Nothing that is sent waits for a node: each has a buffer of its own.
+
+    Args:
+        bind_host: The address to listen on.
+        key: The attempt's secret. A task of an earlier attempt holds another one and is turned away.
+        ranks: How many nodes the attempt has.
+        ports: First and last port that it may listen on; None for any.
+
+    Attributes:
+        on_values: Takes over connections for large values, which share the hub's port.
+    """
+
+    def __init__(self, bind_host: str, key: bytes, ranks: int, ports: PortRange | None = None) -> None:
+        _check_open_files(ranks)
+        self.events: queue.Queue[Message] = queue.Queue()
+        self.on_values: Callable[[socket.socket], None] = socket.socket.close
+        self._ranks = ranks
+        self._peers: dict[int, Peer] = {}
+        self.rendezvous = Rendezvous(ranks)
+        self._left_out: Counter[int] = Counter()
+        self._is_dismissed = False
+        self._is_closing = False
+        self._new: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._slow: queue.SimpleQueue[Peer] = queue.SimpleQueue()
+        self._writing: set[Peer] = set()
+        listener = sockets.listen(bind_host, ports=ports, what="the driver's connections to nodes")
+        self.port = int(listener.getsockname()[1])
+        # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
+        self._wake_r, self._wake_w = socket.socketpair()
+        self._wake_w.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_r, selectors.EVENT_READ)
+        self._loop_thread = threading.Thread(target=self._loop, name="emberflow-hub", daemon=True)
+        self._loop_thread.start()
+        self._acceptor = Acceptor(listener, key=key, purpose=PURPOSE, admit=self._admit, reserved=ranks)
+
+    def send(self, rank: int, message: Message) -> None:
+        """Send to one node; if it is gone, its ``gone`` event says so."""
+        self._send([rank], message)
+
+    def broadcast(self, message: Message) -> None:
+        """Send to every node that is still there."""
+        self._send(list(self._peers), message)
+
+    def dismiss(self) -> None:
+        """Tell every node to end, also those that come later: Spark may start a failed stage again."""
+        self._is_dismissed = True
+        self.broadcast({"quit": True})
+
+    def close(self) -> None:
+        """Stop listening and hang up on everybody."""
+        self._acceptor.close()
+        self._is_closing = True
+        self._wake()
+        self._loop_thread.join()
+
+    def _loop(self) -> None:
+        while not self._is_closing:
+            for key, events in self._selector.select(self._patience()):
+                if key.data is None:
+                    self._wake_r.recv(4096)
+                    continue
+                if events & selectors.EVENT_WRITE and not key.data.go_on():
+                    self._watch(key.data, is_slow=False)
+                if events & selectors.EVENT_READ:
+                    self._read(key.data)
+            self._seat_newcomers()
+            self._give_up_stuck()
+        self._close_all()
+
+    def _send(self, ranks: list[int], message: Message) -> None:
+        data = pack(message)
+        is_slow = False
+        for rank in ranks:
+            if (peer := self._peers.get(rank)) and peer.send(data):
+                self._slow.put(peer)
+                is_slow = True
+        if is_slow:
+            self._wake()
+
+    def _admit(self, sock: socket.socket) -> None:
+        self._new.put(sock)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # the hub has closed meanwhile, or many wake it already
+            self._wake_w.send(b"x")
+
+    def _seat_newcomers(self) -> None:
+        """Listen to those who proved the key, and go on sending to those who take it slowly."""
+        while not self._new.empty():
+            peer = Peer(self._new.get())
+            self._selector.register(peer.sock, selectors.EVENT_READ, peer)
+        while not self._slow.empty():
+            self._watch(self._slow.get(), is_slow=True)
+
+    def _watch(self, peer: Peer, *, is_slow: bool) -> None:
+        if peer.sock.fileno() < 0:
+            return
+        if peer.why_gone:
+            self._hang_up(peer)
+            return
+        (self._writing.add if is_slow else self._writing.discard)(peer)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_slow else 0)
+        self._selector.modify(peer.sock, events, peer)
+
+    def _patience(self) -> float | None:
+        """Return the seconds until the next node is given up, if one is slow."""
+        waiting = [since for peer in self._writing if (since := peer.waits_since()) is not None]
+        return max(min(waiting) + SEND_TIMEOUT - time.monotonic(), 0.01) if waiting else None
+
+    def _give_up_stuck(self) -> None:
+        now = time.monotonic()
+        for peer in list(self._writing):
+            since = peer.waits_since()
+            if since is not None and now - since >= SEND_TIMEOUT:
+                peer.why_gone = f"it has not read what the driver sent for {SEND_TIMEOUT:g} s"
+                self._hang_up(peer)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            messages = peer.read()
+            for message in messages or ():
+                if peer.rank is None:
+                    self._join(peer, message)
+                else:
+                    self._hear(peer.rank, message)
+        except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must go on
+            messages = None
+        if messages is None:
+            self._hang_up(peer)
+
+    def _close_all(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None:
+                key.data.close()
+        self._selector.close()
+        while not self._new.empty():
+            self._new.get().close()
+        self._wake_r.close()
+        self._wake_w.close()
+
+    def _join(self, peer: Peer, message: Message) -> None:
+        """Give a newcomer its seat, unless it is taken: then Spark has started that task a second time."""
+        if VALUES in message:
+            self._selector.unregister(peer.sock)
+            peer.sock.setblocking(True)
+            self.on_values(peer.sock)
+            return
+        rank = int(message["join"])
+        if rank in self._peers or not 0 <= rank < self._ranks:
+            raise PeerError(
+                f"A rank joins once. Received: rank={rank}.", fix="Look for a second copy of the task."
+            )
+        peer.rank = rank
+        self._peers[rank] = peer
+        self.events.put({"rank": rank, "joined": message["host"]})
+        if self._is_dismissed:
+            self.send(rank, {"quit": True})
+
+    def _hear(self, rank: int, message: Message) -> None:
+        if "gather" not in message:
+            if "log" not in message or self._has_room_for(rank, message):
+                self.events.put(message | {"rank": rank})
+            return
+        for ranks, answer in self.rendezvous.bring(rank, message):
+            self._send(ranks, answer)
+            self.events.put({"gathered": answer["gathered"]})
+
+    def _has_room_for(self, rank: int, message: Message) -> bool:
+        """Tell whether a node's output can be shown; if the driver is far behind it is counted, not kept."""
+        if self.events.qsize() > max(EVENTS_BEHIND, 4 * self._ranks):
+            self._left_out[rank] += message["log"].count("\n") + 1
+            return False
+        if note := self._note_of_left_out(rank):
+            message["log"] = f"{note}\n{message['log']}"
+        return True
+
+    def _note_of_left_out(self, rank: int) -> str:
+        lines = self._left_out.pop(rank, 0)
+        return f"... {lines} lines left out here; all are in the executor's log" if lines else ""
+
+    def _hang_up(self, peer: Peer) -> None:
+        self._selector.unregister(peer.sock)
+        self._writing.discard(peer)
+        peer.close()
+        if peer.rank is not None:
+            del self._peers[peer.rank]
+            if note := self._note_of_left_out(peer.rank):
+                self.events.put({"rank": peer.rank, "log": note})
+            why = {"why": peer.why_gone} if peer.why_gone else {}
+            self.events.put({"rank": peer.rank, "gone": True} | why)
+
+
+def _check_open_files(ranks: int) -> None:
+    """Refuse a gang whose connections this process may not hold."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = ranks + SPARE_FILES
+    if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
+        raise ClusterError(
+            f"The driver keeps one connection to each node. Received: {ranks} nodes, and a limit of {limit} open "
+            "files.",
+            fix=f"Raise the limit before the driver starts: ulimit -n {needed + 1024}.",
+        )

@@ -1,0 +1,73 @@
+"""The driver's side of exchanges among ranks: what each has brought, who is missing, and since when."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberflow._protocol.frames import Message
+from emberflow._task.exchange import DONE
+from emberflow._task.startup_exchange import MEET, meeting_of
+
+# What is told instead of the list of all values.
+REDUCED: Mapping[str, Callable[[list[Any]], Any]] = {MEET: meeting_of}
+
+
+@dataclass(kw_only=True)
+class PendingExchange:
+    """One exchange under way.
+
+    Attributes:
+        of: Only the first so many ranks take part, and those of them that are done are not waited for; None: all.
+        since: When the last rank came.
+        values: What each rank has brought.
+    """
+
+    of: int | None
+    since: float
+    values: dict[int, Any] = field(default_factory=dict)
+
+
+class Rendezvous:
+    """All exchanges of one attempt. One thread brings values; any may ask who is missing."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._exchanges: dict[str, PendingExchange] = {}
+        self._lock = threading.Lock()
+
+    def bring(self, rank: int, message: Message) -> list[tuple[list[int], Message]]:
+        """Take what a rank brings; return the answers that are complete now, each with the ranks that wait for it."""
+        tag = message["gather"]
+        with self._lock:
+            exchange = self._exchanges.setdefault(tag, PendingExchange(of=message.get("of"), since=0.0))
+            exchange.values[rank] = message["value"]
+            exchange.since = time.monotonic()
+            concerned = [tag]
+            if tag == DONE:  # whoever is done is not waited for by others
+                concerned += [other for other, each in self._exchanges.items() if each.of is not None]
+            over = [each for each in concerned if not self._missing(each)]
+            complete = [(each, self._exchanges[each].values) for each in over]
+            for each in over:
+                if each != DONE:
+                    del self._exchanges[each]
+        return [_answer(each, values) for each, values in complete]
+
+    def waiting(self) -> dict[str, tuple[float, list[int]]]:
+        """Return by tag since when an exchange stands still, and the ranks that are missing; the last one aside."""
+        with self._lock:
+            tags = [tag for tag in self._exchanges if tag != DONE]
+            return {tag: (self._exchanges[tag].since, self._missing(tag)) for tag in tags}
+
+    def _missing(self, tag: str) -> list[int]:
+        exchange = self._exchanges[tag]
+        there = set(exchange.values)
+        if exchange.of is not None and DONE in self._exchanges:
+            there |= set(self._exchanges[DONE].values)
+        return [rank for rank in range(exchange.of or self._ranks) if rank not in there]
+
+
+def _answer(tag: str, values: dict[int, Any]) -> tuple[list[int], Message]:
+    ordered = [values[rank] for rank in sorted(values)]
+    return list(values), {"gathered": tag, "values": REDUCED[tag](ordered) if tag in REDUCED else ordered}

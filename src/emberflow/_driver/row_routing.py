@@ -1,0 +1,177 @@
+"""The rows of a run: which DataFrames there are, and how each row finds its rank.
+
+Every row gets a key before the exchange (`KEY`): what must repeat in a later run, orders and positions, rests on
+it, since a shuffle delivers rows in another order each time. The rank follows from the key, so it repeats too.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emberflow._feed.arrays import KEY, RESERVED
+from emberflow._feed.file_source import FileSource
+from emberflow._plan.stages import Stage
+from emberflow._task.row_writer import DataSpec
+from emberflow.config import RunConfig
+from emberflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+RANK = "__ef_rank"
+TRAIN = "train"
+ROW_BITS = 33  # monotonically_increasing_id: the partition above these bits, the row within it below
+
+# Bytes, not rows: 1000 rows of 784 floats, 30 images of 100 KB, tens of thousands of narrow rows.
+BATCH_SETTINGS = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(3 * 1024 * 1024),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """What a run is fed with, by name.
+
+    Attributes:
+        frames: DataFrames, whose rows travel in the stage that trains.
+        files: Sources that the nodes read themselves.
+    """
+
+    frames: "Mapping[str, DataFrame]" = field(default_factory=dict)
+    files: Mapping[str, FileSource] = field(default_factory=dict)
+
+    @property
+    def session(self) -> "SparkSession | None":
+        """The session of the DataFrames, if there are any."""
+        for frame in self.frames.values():
+            return frame.sparkSession
+        return None
+
+
+def read_data(data: Any) -> RunData:
+    """Return what the user passed as `data`, checked: a DataFrame, a file source, or a dict of them."""
+    if data is None:
+        return RunData()
+    named = data if isinstance(data, Mapping) else {TRAIN: data}
+    frames: dict[str, Any] = {}
+    files: dict[str, FileSource] = {}
+    for name, source in named.items():
+        _check_name(name)
+        kind = type(source)  # not the object: a DataFrame of Spark Connect has every attribute, as a column
+        if hasattr(kind, "fragments"):
+            files[name] = source
+        elif hasattr(kind, "mapInArrow"):
+            _check_frame(name, source)
+            frames[name] = source
+        else:
+            raise ConfigError(
+                "`data` must be a DataFrame, ef.Parquet(...), ef.TFRecords(...), or a dict of these by name. "
+                f"Received: data[{name!r}]={source!r}.",
+                fix="Pass data=df, or data={'train': df, 'validation': other}.",
+            )
+    return RunData(frames=frames, files=files)
+
+
+def data_spec(data: RunData, config: RunConfig) -> DataSpec:
+    """Return what the tasks are told; files are listed here once, so that all ranks see the same."""
+    if not config.cache and len(data.frames) + len(data.files) != 1:
+        raise ConfigError(
+            "cache=False streams one DataFrame or file source through once. "
+            f"Received: {len(data.frames) + len(data.files)} of them.",
+            fix="Pass data=df alone, or leave cache=False out.",
+        )
+    files = {name: (source, tuple(source.fragments())) for name, source in data.files.items()}
+    return DataSpec(
+        frames=tuple(data.frames),
+        files=files,
+        cache=config.cache,
+        spool_dir=config.spool_dir,
+        spool_limit=config.spool_limit,
+    )
+
+
+def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
+    """Return the rows of all frames in one DataFrame of one partition per rank; only trainers get any.
+
+    A single frame keeps its columns; several become one nullable struct column each.
+    """
+    from pyspark.sql import functions as F
+
+    if len(data.frames) == 1:
+        (frame,) = data.frames.values()
+        keyed = frame.withColumn(KEY, F.monotonically_increasing_id())
+        return keyed.repartitionById(stage.ranks, _rank_of(F.col(KEY), trainers))
+    parts = []
+    for name, frame in data.frames.items():
+        keyed = frame.withColumn(KEY, F.monotonically_increasing_id())
+        columns = [F.col(quoted(column)) for column in frame.columns]
+        rank = _rank_of(F.col(KEY), trainers).alias(RANK)
+        parts.append(keyed.select(F.struct(*columns).alias(name), F.col(KEY), rank))
+    union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    return union.repartitionById(stage.ranks, F.col(RANK)).drop(RANK)
+
+
+def _rank_of(key: "Column", trainers: int) -> "Column":
+    """Deal the rows of each source partition round to all ranks, each beginning at another."""
+    from pyspark.sql import functions as F
+
+    row = key.bitwiseAND(F.lit((1 << ROW_BITS) - 1))
+    return F.pmod(row + F.shiftright(key, ROW_BITS), F.lit(trainers)).cast("int")
+
+
+_settings_lock = threading.Lock()
+_settings_users: dict[int, int] = {}
+_settings_before: dict[int, dict[str, str | None]] = {}
+
+
+@contextlib.contextmanager
+def arrow_batches_by_bytes(spark: "SparkSession") -> Iterator[None]:
+    """Have Spark cut Arrow batches by bytes for the length of the block; then put its settings back."""
+    session = id(spark)
+    with _settings_lock:
+        if not _settings_users.get(session):
+            _settings_before[session] = {name: spark.conf.get(name, None) for name in BATCH_SETTINGS}
+            for name, value in BATCH_SETTINGS.items():
+                spark.conf.set(name, value)
+        _settings_users[session] = _settings_users.get(session, 0) + 1
+    try:
+        yield
+    finally:
+        with _settings_lock:
+            _settings_users[session] -= 1
+            if not _settings_users[session]:
+                for name, before in _settings_before.pop(session).items():
+                    spark.conf.unset(name) if before is None else spark.conf.set(name, before)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or "." in name or name.startswith(RESERVED):
+        raise ConfigError(
+            f"Names in `data` must be words without dots. Received: {name!r}.",
+            fix="Name them like data={'train': df, 'validation': other}.",
+        )
+
+
+def _check_frame(name: str, frame: Any) -> None:
+    if frame.isStreaming:
+        raise ConfigError(
+            f"`run` takes DataFrames that end. Received: data[{name!r}] is a stream.",
+            fix="Use foreachBatch and run on each batch, or write the stream to files first.",
+        )
+    repeated = {column for column in frame.columns if frame.columns.count(column) > 1}
+    ours = {column for column in frame.columns if column.startswith(RESERVED)}
+    if repeated or ours:
+        raise ConfigError(
+            f"Columns must have different names, none beginning with {RESERVED!r}. "
+            f"Received: data[{name!r}] with {sorted(repeated | ours)}.",
+            fix="Rename the columns: df.withColumnRenamed(...), or df.toDF(...).",
+        )
+
+
+def quoted(column: str) -> str:
+    """Return a column's name as Spark takes it whatever is in it, dots included."""
+    return "`" + column.replace("`", "``") + "`"

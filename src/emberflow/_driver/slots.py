@@ -1,0 +1,169 @@
+"""How many tasks Spark can run at once, and who gets a seat."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from emberflow._driver.cluster_facts import PARAMETER_SERVERS, ClusterFacts
+from emberflow._driver.profiles import check_gpus, profile_for_everybody, profile_of
+from emberflow._driver.slot_queue import seats
+from emberflow._plan.plan import RunPlan
+from emberflow._plan.roles import Node, assign_roles
+from emberflow._plan.stages import Stage, stages_of
+from emberflow.config import RunConfig
+from emberflow.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTLE = 5.0
+
+
+def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) -> tuple[Node, ...]:
+    """Return the nodes to start, once Spark has a slot for each; refuse within seconds if it has not."""
+    gpus = config.gpus if config.gpu_source == "spark" else 0
+    ps = _ps_of(facts) if config.ps == "auto" else config.ps
+    if facts.is_connect:
+        return _seat_blindly(config, ps)
+    check_gpus(config, facts)
+    wanted = None if config.workers == "auto" else config.workers
+    helpers = ps + config.evaluator
+    slots = wait_for_slots(
+        spark, profile_for_everybody(facts), wanted and wanted + helpers, config.start_timeout
+    )
+    if wanted is None:
+        wanted = slots - helpers
+        if gpus:
+            trainers = profile_of(Stage(first_rank=0, ranks=1, gpus=gpus), facts)
+            wanted = min(wanted, count_slots(spark, trainers))
+    check_slots(slots, max(wanted, 1), helpers, facts.master)
+    nodes = assign_roles(wanted, ps, config.evaluator)
+    for stage in stages_of(nodes, gpus):
+        _check_stage(spark, stage, facts)
+    return nodes
+
+
+@contextmanager
+def seated(
+    spark: "SparkSession", plan: RunPlan, facts: ClusterFacts, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Hold the plan's slots and GPUs for the length of the block: runs that share this driver take turns."""
+    if facts.is_connect:
+        yield
+        return
+    application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
+    slots = count_slots(spark, profile_for_everybody(facts))
+    with ExitStack() as held:
+        held.enter_context(seats(application, nodes, max(slots, nodes), say))
+        trainers = plan.stages[0]
+        if trainers.gpus:
+            room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
+            wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
+            held.enter_context(seats(application, wanted, there, say, "GPUs"))
+        yield
+
+
+def _ps_of(facts: ClusterFacts) -> int:
+    if not facts.parameter_servers.isdecimal():
+        raise ClusterError(
+            f'ps="auto" reads a whole number. Received: {PARAMETER_SERVERS}={facts.parameter_servers}.',
+            fix=f"Start the session with {PARAMETER_SERVERS}=1, or pass ps=1.",
+        )
+    return int(facts.parameter_servers)
+
+
+def _seat_blindly(config: RunConfig, ps: int) -> tuple[Node, ...]:
+    if config.workers == "auto" or config.ps == "auto":
+        raise ConfigError(
+            "On Spark Connect neither slots nor settings can be read. "
+            f"Received: workers={config.workers!r}, ps={config.ps!r}.",
+            fix="Pass both as numbers.",
+        )
+    nodes = assign_roles(config.workers, ps, config.evaluator)
+    if config.gpu_source == "spark" and len(stages_of(nodes, config.gpus)) > 1:
+        raise ConfigError(
+            "Nodes with and without GPUs start in two stages that meet at the driver, which executors of a "
+            f"Spark Connect server cannot be sure to reach. Received: gpus={config.gpus}, ps={ps}, "
+            f"evaluator={config.evaluator}.",
+            fix="Use a classic session for this one combination, or leave out gpus, or ps and evaluator.",
+        )
+    return nodes
+
+
+def count_slots(spark: "SparkSession", profile: Any = None) -> int:
+    """Return how many tasks Spark can run at once, by the same sum as its own barrier check."""
+    scala_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no public way
+    manager = scala_context.resourceProfileManager()
+    if profile is None:
+        return int(scala_context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
+    java_profile = profile._java_resource_profile  # noqa: SLF001
+    manager.addResourceProfile(java_profile)
+    return int(scala_context.maxNumConcurrentTasks(java_profile))
+
+
+def expected_slots(spark: "SparkSession") -> int | None:
+    """Return the slots that the settings promise, or None where they do not tell.
+
+    Executors register one after another: right after the session's start fewer answer than will come.
+    """
+    context = spark.sparkContext
+    conf = context.getConf()
+    cpus = int(conf.get("spark.task.cpus") or 1)
+    local_cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", str(context.master))
+    if local_cluster:
+        return int(local_cluster[1]) * (int(local_cluster[2]) // cpus)
+    instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
+    if instances and cores:
+        return int(instances) * (int(cores) // cpus)
+    if most := conf.get("spark.cores.max"):
+        return int(most) // cpus
+    return None
+
+
+def wait_for_slots(
+    spark: "SparkSession", profile: Any, wanted: int | None, timeout: float, settle: float = SETTLE
+) -> int:
+    """Return the number of slots once it is `wanted`, or what there is when no more will come.
+
+    With `wanted` None, waits for as many as the settings promise. A session whose executors are all up answers
+    at once; one that is just starting gets until `timeout` for its first executor, and `settle` seconds more
+    for the others.
+    """
+    goal = wanted or expected_slots(spark) or 1
+    deadline = time.monotonic() + timeout
+    slots = count_slots(spark, profile)
+    while slots < goal and time.monotonic() < deadline:
+        if slots:
+            deadline = min(deadline, time.monotonic() + settle)
+            settle = float("inf")
+        time.sleep(0.05)  # Spark offers nothing to wait on here
+        slots = count_slots(spark, profile)
+    return slots
+
+
+def check_slots(slots: int, workers: int, helpers: int, master: str | None) -> None:
+    """Refuse a gang that Spark cannot seat: it would wait ten minutes and then fail with a riddle."""
+    if slots >= workers + helpers:
+        return
+    beside = f" for {workers} workers and {helpers} ps or evaluator" if helpers else ""
+    fewer = f"Pass workers={slots - helpers} or fewer, or start" if slots > helpers else "Start"
+    raise ClusterError(
+        f"The run needs {workers + helpers} task slots at the same time{beside}. "
+        f"Received: {slots} slots from {master}.",
+        fix=f"{fewer} the session with more executors or cores (spark.executor.instances, "
+        "spark.executor.cores, spark.cores.max)."
+        if slots
+        else "Start executors first: none has registered with the driver.",
+    )
+
+
+def _check_stage(spark: "SparkSession", stage: Stage, facts: ClusterFacts) -> None:
+    slots = count_slots(spark, profile_of(stage, facts))
+    if slots < stage.ranks:
+        raise ClusterError(
+            f"{stage.ranks} nodes need {stage.gpus} GPUs each at the same time. "
+            f"Received: room for {slots} such nodes in {facts.master}.",
+            fix=f"Pass workers={slots} or fewer, fewer gpus, or start the session with more executors.",
+        )

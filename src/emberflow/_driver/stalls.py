@@ -1,0 +1,114 @@
+"""Nodes that the others wait for: who is missing, what it does meanwhile, and what to do about it."""
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from emberflow._driver.hub import Hub
+from emberflow._plan.plan import RunPlan
+from emberflow._protocol.frames import Message
+from emberflow._task.node_state import EXCUSED
+from emberflow.errors import StartTimeoutError
+
+log = logging.getLogger("emberflow")
+
+ANSWER_TIMEOUT = 10.0  # seconds; a task answers from a thread that does nothing else but listen
+CHECKS = 4  # in the time that an exchange may stand still
+
+
+class Missed(NamedTuple):
+    """A node that the others have waited for in vain."""
+
+    rank: int
+    problem: str
+    fix: str
+
+
+class StallDetector:
+    """Asks the tasks of missing ranks what they do when an exchange stands still for `exchange_timeout` seconds.
+
+    Args:
+        plan: Whose `exchange_timeout` holds.
+        hub: Where the ranks exchange.
+        hosts: By rank, those that have joined: others are missed by `start_timeout`.
+    """
+
+    def __init__(self, plan: RunPlan, hub: Hub, hosts: Mapping[int, str]) -> None:
+        self._plan = plan
+        self._limit = plan.exchange_timeout
+        self._hub = hub
+        self._hosts = hosts
+        self._next = time.monotonic() + self._limit / CHECKS
+        self._asked: dict[int, float] = {}
+        self._answers: dict[int, str] = {}
+        self._excused: dict[int, float] = {}
+
+    def due(self) -> float:
+        """Return when `missed` has to be called again at the latest."""
+        return self._next
+
+    def hear(self, rank: int, message: Message) -> None:
+        """Note what a task has answered."""
+        self._answers[rank] = message["state"]
+        self._next = time.monotonic()
+
+    def missed(self) -> list[Missed]:
+        """Return the nodes that others have waited for in vain; ask those of which that is not clear yet."""
+        now = time.monotonic()
+        if now < self._next:
+            return []
+        self._next = now + min(self._limit, ANSWER_TIMEOUT) / CHECKS
+        late = self._late(now)
+        self._asked = {rank: asked for rank, asked in self._asked.items() if rank in late}
+        judged = [self._judge(rank, since, now) for rank, since in late.items()]
+        return [missed for missed in judged if missed is not None]
+
+    def _late(self, now: float) -> dict[int, float]:
+        """Return since when the others wait, by the rank that they wait for."""
+        late: dict[int, float] = {}
+        for since, missing in self._hub.rendezvous.waiting().values():
+            if now - since >= self._limit:
+                late |= {rank: since for rank in missing if rank in self._hosts}
+        return {rank: since for rank, since in late.items() if self._excused.get(rank, 0.0) <= now}
+
+    def _judge(self, rank: int, since: float, now: float) -> Missed | None:
+        state = self._answers.pop(rank, None)
+        if rank not in self._asked:
+            self._asked[rank] = now
+            self._hub.send(rank, {"probe": True})
+        elif state in EXCUSED:
+            del self._asked[rank]
+            self._excused[rank] = now + self._limit
+            who = f"{self._plan.nodes[rank].name} on {self._hosts[rank]}"
+            log.warning("%s is %s; others have waited %.0f s for it.", who, state, now - since)
+        elif state is not None:
+            return Missed(
+                rank,
+                f"others have waited {self._limit:g} s (exchange_timeout) for it to ask for its next rows",
+                "See what your function does between two batches there, or raise exchange_timeout.",
+            )
+        elif now - self._asked[rank] >= min(self._limit, ANSWER_TIMEOUT):
+            return Missed(
+                rank,
+                f"others have waited {self._limit:g} s (exchange_timeout) for it, and its Spark task does not answer",
+                "See whether the executor's Python process was stopped (SIGSTOP, a debugger), whether its host swaps "
+                "or is cut off, or raise exchange_timeout.",
+            )
+        return None
+
+
+def start_timeout_error(plan: RunPlan, joined: Collection[int], ready: Collection[int]) -> StartTimeoutError:
+    """Return the error that names the nodes which are not up in time."""
+    absent = [node.name for node in plan.nodes if node.rank not in joined]
+    unready = [node.name for node in plan.nodes if node.rank in joined and node.rank not in ready]
+    said = []
+    if absent:
+        said.append(f"Spark has not started {', '.join(absent)}: its slots may be busy with other jobs")
+    if unready:
+        said.append(f"{', '.join(unready)} started but did not get ready")
+    return StartTimeoutError(
+        f"All nodes must be up within {plan.start_timeout:g} s. Received: {'; '.join(said)}.",
+        fix="Wait until other jobs are done, see what your function's modules do on import, or raise "
+        "start_timeout.",
+    )

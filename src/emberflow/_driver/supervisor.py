@@ -1,0 +1,174 @@
+"""The attempts of one run: start the gang, and again after a loss, from the last checkpoint."""
+
+import dataclasses
+import logging
+import secrets
+from contextlib import ExitStack, closing, suppress
+from typing import IO, TYPE_CHECKING, Any
+
+from emberflow._driver.attempt import Attempt
+from emberflow._driver.checkpoint_plan import drop_if_empty, plan_checkpoints
+from emberflow._driver.cluster_facts import ClusterFacts
+from emberflow._driver.console import Console, warn_undialled
+from emberflow._driver.hub import Hub
+from emberflow._driver.job import Job
+from emberflow._driver.profiles import profile_for_everybody
+from emberflow._driver.row_routing import RunData
+from emberflow._driver.shipping import Shipment, ship_artifact
+from emberflow._driver.slots import wait_for_slots
+from emberflow._driver.value_server import ValueServer, drop_stored, taken_values
+from emberflow._plan.plan import RunPlan
+from emberflow._task.metric_log import MetricLog
+from emberflow._task.node_task import UNREACHABLE, TaskSpec
+from emberflow._task.row_writer import DataSpec
+from emberflow._task.value_client import NO_FUNCTION, ValuePlan
+from emberflow.config import RunConfig
+from emberflow.errors import EmberflowError, NodeFailedError, NodeLostError
+from emberflow.result import Metric
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("emberflow")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """What every attempt runs.
+
+    Attributes:
+        fn: Your function, pickled.
+        artifact: The name of the Spark file with it, where tasks can get it in no other way.
+        least_value: Bytes that the chief's value has at least, as far as that is known.
+        data: What it is fed with.
+        spec: The same, as tasks are told.
+    """
+
+    fn: Shipment
+    artifact: str = ""
+    least_value: int = 0
+    data: RunData
+    spec: DataSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """What the last attempt brought back: rows, and files with the pickled values that came another way."""
+
+    rows: list[Any]
+    values: dict[int, IO[bytes]]
+    attempt: Attempt
+    attempts: int
+
+
+def supervise(
+    spark: "SparkSession",
+    program: Program,
+    plan: RunPlan,
+    config: RunConfig,
+    facts: ClusterFacts,
+    console: Console,
+) -> Supervised:
+    """Try until the gang succeeds, or may not be started again."""
+    restarts = 0
+    metrics: MetricLog[Metric] = MetricLog()
+    while True:
+        try:
+            rows, values, attempt = _try(spark, program, plan, config, facts, console, metrics)
+            return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
+        except EmberflowError as error:
+            if _is_unreachable(error) and plan.meeting == "driver" and len(plan.stages) == 1:
+                warn_undialled(config.driver_host or facts.driver_host)
+                plan = dataclasses.replace(plan, meeting="barrier")
+                continue
+            if NO_FUNCTION in error.problem and facts.is_connect and not program.artifact:
+                program = dataclasses.replace(program, artifact=ship_artifact(spark, program.fn))
+                continue
+            if restarts >= config.max_restarts or not _may_restart(error, config):
+                raise
+            restarts += 1
+            plan = dataclasses.replace(plan, attempt=plan.attempt + 1)
+            first_line = str(error).partition("\n")[0]
+            log.warning("%s Starting all nodes again: attempt %d.", first_line, plan.attempt)
+            console.status(f"attempt {plan.attempt}: waiting for executors")
+            if not facts.is_connect and not _has_slots(spark, plan, config, facts):
+                raise
+
+
+def _has_slots(spark: "SparkSession", plan: RunPlan, config: RunConfig, facts: ClusterFacts) -> bool:
+    """Wait until Spark has replaced what was lost, which takes as long as a start; tell whether it has."""
+    timeout, nodes = config.start_timeout, len(plan.nodes)
+    slots = wait_for_slots(spark, profile_for_everybody(facts), nodes, timeout, settle=timeout)
+    if slots < nodes:
+        log.warning("Spark has %d of %d slots after %g s: the run is over.", slots, nodes, timeout)
+    return slots >= nodes
+
+
+def _try(
+    spark: "SparkSession",
+    program: Program,
+    plan: RunPlan,
+    config: RunConfig,
+    facts: ClusterFacts,
+    console: Console,
+    metrics: MetricLog[Metric],
+) -> tuple[list[Any], dict[int, IO[bytes]], Attempt]:
+    """Start the gang once, with a key of its own."""
+    key = secrets.token_bytes(32)
+    with ExitStack() as held:
+        hub = held.enter_context(closing(Hub(facts.bind_host, key, len(plan.nodes), plan.port_range)))
+        server = ValueServer(timeout=plan.exchange_timeout, shipment=program.fn, events=hub.events)
+        held.callback(server.close)
+        hub.on_values = server.admit
+        placed = _placed(plan, config, facts, hub.port)
+        spec = _task_spec(program, placed, key, facts)
+        job = Job(spark, spec, program.data, facts, hub.events)
+        attempt = Attempt(placed, hub, job, console, metrics, on_quit=server.close)
+        try:
+            rows = attempt.run()
+            values = taken_values(rows, server, placed, key)
+        except BaseException:
+            if not attempt.is_chief_dialled:
+                drop_stored(placed)
+            raise
+        if placed.checkpoints:
+            with suppress(EmberflowError):
+                drop_if_empty(placed.checkpoints)
+        return rows, values, attempt
+
+
+def _placed(plan: RunPlan, config: RunConfig, facts: ClusterFacts, port: int) -> RunPlan:
+    """Return the plan with this attempt's address, and what it may start from."""
+    host = config.driver_host or facts.driver_host or "127.0.0.1"
+    address = None if _has_dialled_in_vain(plan, facts) else (host, port)
+    checkpoints = plan_checkpoints(config.checkpoint_dir, plan.run_id) if config.checkpoint_dir else None
+    return dataclasses.replace(plan, driver_address=address, checkpoints=checkpoints)
+
+
+def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts) -> TaskSpec:
+    """Return the tasks' orders. Where the driver cannot be dialled, Spark itself must bring all of the function."""
+    fn = program.fn.read() if _has_dialled_in_vain(plan, facts) else program.fn.data
+    values = ValuePlan(
+        function_bytes=0 if fn else program.fn.size,
+        artifact=program.artifact,
+        least_bytes=program.least_value,
+        row_limit=facts.result_limit,
+    )
+    return TaskSpec(plan=plan, key=key, fn=fn, data=program.spec, values=values)
+
+
+def _has_dialled_in_vain(plan: RunPlan, facts: ClusterFacts) -> bool:
+    return plan.meeting == "barrier" and not facts.is_connect
+
+
+def _may_restart(error: EmberflowError, config: RunConfig) -> bool:
+    """A lost node is a reason to start again, and storage out of reach; your own exception only if you asked."""
+    if isinstance(error, NodeLostError):
+        return True
+    if isinstance(error, NodeFailedError):
+        return config.restart_on_error or error.is_collateral
+    return error.is_transient
+
+
+def _is_unreachable(error: EmberflowError) -> bool:
+    return UNREACHABLE in error.problem

@@ -1,0 +1,207 @@
+"""The driver's side of large values: hands your function to the tasks, and takes in what the chief returns."""
+
+import hmac
+import queue
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from typing import IO, Any
+
+from emberflow import storage
+from emberflow._driver.shipping import Shipment
+from emberflow._plan.plan import RunPlan
+from emberflow._protocol.file_transfer import (
+    CHUNK,
+    FETCH,
+    KeepError,
+    receive_file,
+    receive_request,
+    send_file,
+    send_size,
+)
+from emberflow._protocol.frames import Message
+from emberflow._protocol.outcome import Outcome
+from emberflow._task.value_client import DRIVER, STORAGE, value_path
+from emberflow.errors import EmberflowError, StorageError
+
+CLOSE_TIMEOUT = 10.0
+
+
+class ValueServer:
+    """Serves the tasks of one attempt, each connection on a thread of its own.
+
+    A value that cannot be taken in is told as an event ``undelivered`` with the ``rank``, the ``fix`` and the
+    ``error``'s class. A connection that breaks is not: its task tells, or the hub misses the task.
+
+    Args:
+        timeout: Seconds in which a peer must send or take some of what it is about to.
+        shipment: Your function; tasks ask for it where it is large.
+        events: Where the driver hears of failures.
+
+    Attributes:
+        failures: The same failures by rank.
+    """
+
+    def __init__(self, *, timeout: float, shipment: Shipment, events: "queue.Queue[Message]") -> None:
+        self.failures: dict[int, Message] = {}
+        self._timeout = timeout
+        self._shipment = shipment
+        self._events = events
+        self._received: dict[int, IO[bytes]] = {}
+        self._lock = threading.Lock()
+        self._serving: dict[socket.socket, threading.Thread] = {}
+        self._is_closed = False
+
+    def admit(self, sock: socket.socket) -> None:
+        """Serve an authenticated connection, which belongs to the server from now on."""
+        thread = threading.Thread(target=self._serve, args=(sock,), name="emberflow-values", daemon=True)
+        with self._lock:
+            if self._is_closed:
+                sock.close()
+                return
+            self._serving[sock] = thread
+        thread.start()
+
+    def take(self, rank: int) -> IO[bytes]:
+        """Return the file with a node's pickled value, which then belongs to the caller."""
+        with self._lock:
+            file = self._received.pop(rank)
+        file.seek(0)
+        return file
+
+    def close(self) -> None:
+        """Stop serving, and delete the values that nobody took. May be called twice."""
+        with self._lock:
+            self._is_closed = True
+            serving = list(self._serving.items())
+        for sock, _ in serving:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        for _, thread in serving:
+            thread.join(CLOSE_TIMEOUT)
+        with self._lock:
+            files = list(self._received.values())
+            self._received.clear()
+        for file in files:
+            file.close()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with suppress(OSError):  # the task tells of it, or is missed by the hub
+                send_size(sock, self._shipment.size)  # the hub has read all that came before
+                while request := receive_request(sock):  # the chief may train for days before the next one
+                    kind, rank, size = request
+                    sock.settimeout(self._timeout)
+                    if kind == FETCH:
+                        send_size(sock, self._shipment.size)
+                        send_file(sock, self._shipment.fileno(), self._shipment.size)
+                    else:
+                        self._receive(sock, rank, size)
+                    sock.settimeout(None)
+        finally:
+            with self._lock:
+                del self._serving[sock]
+            sock.close()
+
+    def _receive(self, sock: socket.socket, rank: int, size: int) -> None:
+        """Spool a value and confirm it, or tell why that is not possible."""
+        try:
+            file = received_file(sock, size)
+        except OSError as error:
+            if why := self._explain(error, size):
+                self.failures[rank] = why
+                self._events.put({"rank": rank} | why)
+            raise
+        with self._lock:
+            before = self._received.pop(rank, None)  # of a second copy of the task
+            self._received[rank] = file
+        if before is not None:
+            before.close()
+        send_size(sock, size)
+
+    def _explain(self, error: OSError, size: int) -> Message:
+        """Return what the driver alone knows of a failure; of a broken connection, nothing."""
+        if isinstance(error, KeepError):
+            folder, room = tempfile.gettempdir(), f"{(size >> 20) + 1} MB"
+            return {
+                "undelivered": f"the driver cannot write the {room} to {folder}: {error.strerror}",
+                "fix": f"Free {room} there, or set TMPDIR to a folder with more room before the driver starts.",
+                "error": "StorageError",
+            }
+        if isinstance(error, TimeoutError):
+            return {
+                "undelivered": f"{error}, and nothing for {self._timeout:g} s (exchange_timeout)",
+                "fix": "See who stopped its Spark task (SIGSTOP, a debugger) and whether its host swaps, or raise "
+                "exchange_timeout.",
+                "error": "NodeLostError",
+            }
+        return {}
+
+
+def received_file(sock: socket.socket, size: int) -> IO[bytes]:
+    """Return a file with the next `size` bytes of a connection."""
+    file = spool()
+    try:
+        receive_file(sock, file, size)
+    except BaseException:
+        with suppress(OSError):  # a full disk cannot take what is still in the buffer either
+            file.close()
+        raise
+    return file
+
+
+def spool() -> IO[bytes]:
+    """Return a new file for a value. It has no name from its first byte, so that nothing can be left behind."""
+    try:
+        return tempfile.TemporaryFile(prefix="emberflow-")
+    except OSError as error:
+        raise KeepError(*error.args) from error
+
+
+def taken_values(rows: list[Any], server: ValueServer, plan: RunPlan, key: bytes) -> dict[int, IO[bytes]]:
+    """Return the files with the values that did not come as rows, by rank."""
+    taken: dict[int, IO[bytes]] = {}
+    for outcome in (Outcome.from_json(row["outcome"]) for row in rows if row["part"] == 0):
+        if outcome.value_way == DRIVER:
+            taken[outcome.rank] = server.take(outcome.rank)
+        elif outcome.value_way == STORAGE:
+            taken[outcome.rank] = fetch_stored(plan, key, outcome.value_mac)
+    return taken
+
+
+def fetch_stored(plan: RunPlan, key: bytes, mac: str) -> IO[bytes]:
+    """Return the value that the chief left in the shared folder; there it is deleted.
+
+    Others may write to that folder: what is not the very bytes that the task wrote is not unpickled.
+    """
+    path, seen = value_path(plan), hmac.new(key, digestmod="sha256")
+    try:
+        file = spool()
+        with storage.open_file(path) as source:
+            while chunk := source.read(CHUNK):
+                seen.update(chunk)
+                file.write(chunk)
+        file.seek(0)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"The value in {path} must fit into {tempfile.gettempdir()}. Received: {error}.",
+            fix="Free space there, or set TMPDIR to a folder with more room before the driver starts.",
+        ) from error
+    if not hmac.compare_digest(seen.hexdigest(), mac):
+        file.close()
+        raise StorageError(
+            f"{path} must be the value that the chief wrote there. Received: other bytes.",
+            fix="See who else writes to checkpoint_dir, and run again.",
+        )
+    storage.delete(path)
+    return file
+
+
+def drop_stored(plan: RunPlan) -> None:
+    """Delete what a chief may have left in the shared folder when its attempt failed."""
+    with suppress(EmberflowError):
+        if plan.checkpoints and storage.exists(value_path(plan)):
+            storage.delete(value_path(plan))

@@ -1,0 +1,187 @@
+"""Rows of a spool by position, in windows of some megabytes.
+
+Random access to a file of many chunks is slow a batch at a time: each batch touches nearly every chunk of
+every column. So the rows of many batches are fetched together, chunk after chunk, and put into order in
+memory; the window is then cut into batches by tf.data, outside of Python.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from emberflow._feed.arrow_to_numpy import Wire, can_view, view_of, wire_of
+from emberflow._feed.buffers import Buffers
+from emberflow._feed.spool import WIDE_ROW, Spool
+from emberflow._feed.tensor_columns import BYTES, Column
+
+_LEAST_BYTES = 4 << 20
+_MOST_BYTES = 24 << 20
+_MOST_ROWS = 1 << 18
+_CHUNK_NANOSECONDS = 80_000
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What travels together to TensorFlow: one column, or scalars of one dtype stacked as ``[column, row]``.
+
+    TensorFlow takes about 30 microseconds for each array that Python hands over, however small: forty
+    narrow columns in one array cost as much as one.
+    """
+
+    columns: tuple[Column, ...]
+    stacked: bool
+
+    @property
+    def dtype(self) -> str:
+        """Numpy's name of the dtype, or ``bytes``."""
+        return self.columns[0].dtype
+
+
+def make_parts(columns: Sequence[Column]) -> tuple[Part, ...]:
+    """Stack the scalar columns of each dtype; all others travel alone."""
+    stacks: dict[str, list[Column]] = {}
+    alone = []
+    for column in columns:
+        if column.shape or column.ragged or column.dtype == BYTES:
+            alone.append(Part(columns=(column,), stacked=False))
+        else:
+            stacks.setdefault(column.dtype, []).append(column)
+    return (*(Part(columns=tuple(stack), stacked=True) for stack in stacks.values()), *alone)
+
+
+def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
+    """Return how many rows of these columns make a window.
+
+    Enough that the work for each chunk of each column is small beside that for its rows, and no more: what
+    fits into the processor's cache is copied faster. Measured best: 24 MB for forty narrow columns, 4 to 8
+    for rows of 3 kB. Of wide rows the chunks do not matter, and a window of one batch need not be cut.
+    """
+    if not spool.rows:
+        return 1
+    tops = {column.leaf.path[0] for column in columns}
+    row = sum(int(chunk.column(name).nbytes) for chunk in spool.chunks for name in tops) / spool.rows
+    nanoseconds = 5 + row / max(1, len(columns)) / 4  # to copy one value
+    wanted = 0.0 if row >= WIDE_ROW else len(spool.chunks) * _CHUNK_NANOSECONDS / nanoseconds
+    least, most = _LEAST_BYTES / max(1.0, row), _MOST_BYTES / max(1.0, row)
+    return int(max(1, min(max(least, wanted), most, _MOST_ROWS)))
+
+
+class Gatherer:
+    """Fetches rows of a spool as the arrays that `make_parts` describes."""
+
+    def __init__(self, spool: Spool, parts: Sequence[Part]) -> None:
+        self._spool = spool
+        self._parts = parts
+        self._buffers = Buffers()
+        self._sources = [[_Source(spool, column, self._buffers) for column in part.columns] for part in parts]
+
+    def fetch(self, positions: Rows) -> Wire:
+        """Return the rows at these canonical positions, in this order."""
+        pick = _Pick(self._spool.places(positions), self._spool.starts)
+        wire: Wire = []
+        for part, sources in zip(self._parts, self._sources, strict=True):
+            if part.stacked:
+                rows = self._buffers.empty((len(sources), pick.rows), part.dtype)
+                for row, source in zip(rows, sources, strict=True):
+                    source.fill(row, pick)
+                wire.append(rows)
+            else:
+                wire += sources[0].fetch(pick)
+        return wire
+
+
+def wire_of_batch(parts: Sequence[Part], batch: Any) -> Wire:
+    """Return all rows of one record batch as the arrays that `make_parts` describes."""
+    wire: Wire = []
+    for part in parts:
+        wires = [wire_of(column, column.leaf.of(batch)) for column in part.columns]
+        wire += [np.stack([values for (values,) in wires])] if part.stacked else wires[0]
+    return wire
+
+
+class _Pick:
+    """Some rows of a file: in which chunks they are, and how to bring them into order."""
+
+    def __init__(self, places: Rows, starts: Rows) -> None:
+        self.rows = len(places)
+        self.in_order = not self.rows or bool((np.diff(places) == 1).all())
+        if self.in_order:
+            first = int(places[0]) if self.rows else 0
+            edges = np.clip(starts, first, first + self.rows) - first
+            self._ranked = places
+        else:
+            order = np.argsort(places)
+            self._ranked = places[order]
+            edges = np.searchsorted(self._ranked, starts)
+            self.back = np.empty(self.rows, np.int64)
+            self.back[order] = np.arange(self.rows)
+        held = np.flatnonzero(np.diff(edges))
+        self._runs = [(int(chunk), int(edges[chunk]), int(edges[chunk + 1])) for chunk in held]
+        self._starts = starts
+
+    def runs(self) -> Iterator[tuple[int, int, int, Rows]]:
+        """Yield each chunk that has rows, where they stand among the sorted rows, and their numbers in it."""
+        for chunk, start, stop in self._runs:
+            yield chunk, start, stop, self._ranked[start:stop] - self._starts[chunk]
+
+
+class _Source:
+    """One column of a spool, chunk by chunk."""
+
+    def __init__(self, spool: Spool, column: Column, buffers: Buffers) -> None:
+        self._column = column
+        self._buffers = buffers
+        self._arrays = [column.leaf.of(chunk) for chunk in spool.chunks]
+        self._views: list[NDArray[Any]] | None = None
+        if spool.chunks and can_view(column, spool.facts.columns[column.name]):
+            self._views = [view_of(column, array) for array in self._arrays]
+
+    def fetch(self, pick: _Pick) -> Wire:
+        """Return the picked rows, in the order asked for."""
+        if self._views is None:
+            return wire_of(self._column, self._taken(pick))
+        rows = self._buffers.empty((pick.rows, *self._column.shape), self._column.dtype)
+        self.fill(rows, pick)
+        return [rows]
+
+    def fill(self, rows: NDArray[Any], pick: _Pick) -> None:
+        """Write the picked rows into an array."""
+        if self._views is None:
+            rows[:] = wire_of(self._column, self._taken(pick))[0]
+        elif pick.in_order:
+            for chunk, start, stop, at in pick.runs():
+                rows[start:stop] = self._views[chunk][int(at[0]) : int(at[-1]) + 1]
+        else:
+            self._take_twice(self._views, rows, pick)
+
+    def _take_twice(self, views: list[NDArray[Any]], rows: NDArray[Any], pick: _Pick) -> None:
+        """Take the rows chunk by chunk, then bring them into order.
+
+        Numpy's own indexing would copy twice as well, and the first time into memory that is new each time: what
+        the kernel takes to clear that costs more than the copy.
+        """
+        ranked = self._buffers.empty(rows.shape, views[0].dtype)
+        for chunk, start, stop, at in pick.runs():
+            # mode="clip": with the default numpy would write into a buffer first, to undo it on an error.
+            np.take(views[chunk], at, axis=0, out=ranked[start:stop], mode="clip")
+        if ranked.dtype == rows.dtype:
+            np.take(ranked, pick.back, axis=0, out=rows, mode="clip")
+        else:
+            rows[:] = ranked[pick.back]
+
+    def _taken(self, pick: _Pick) -> Any:
+        if not pick.rows:
+            return pa.array([], self._column.leaf.type)
+        if pick.in_order:
+            slices = [
+                self._arrays[chunk].slice(int(at[0]), stop - start) for chunk, start, stop, at in pick.runs()
+            ]
+            return slices[0] if len(slices) == 1 else pa.concat_arrays(slices)
+        pieces = [self._arrays[chunk].take(pa.array(at)) for chunk, _, _, at in pick.runs()]
+        return pa.concat_arrays(pieces).take(pa.array(pick.back))

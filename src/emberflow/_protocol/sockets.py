@@ -1,0 +1,201 @@
+"""Sockets between nodes and driver: listening, dialling with proof of the key, noticing a host that is gone."""
+
+import errno
+import logging
+import math
+import random
+import select
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from emberflow._protocol.handshake import LIMIT, TurnedAwayError, prove_as_client
+from emberflow._protocol.port_claims import is_held, none_free, ports_to_try
+from emberflow.config import PortRange
+from emberflow.errors import ClusterError
+
+log = logging.getLogger("emberflow")
+
+BACKLOG = 4096  # the kernel takes less where it must; a storm of nodes comes in one go
+_CONNECT_ONCE = 3.0  # seconds: a new connection is faster than the kernel's third try of an old one
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_PASSING = (errno.ECONNRESET, errno.ECONNABORTED, errno.EADDRNOTAVAIL, errno.ETIMEDOUT)
+
+
+def listen(
+    host: str, *, ports: PortRange | None = None, what: str = "a socket", backlog: int = BACKLOG
+) -> socket.socket:
+    """Listen on the host's own interface, at a free port.
+
+    Where the host's address is not one of this machine's (behind address translation), on all interfaces of the
+    same family.
+
+    Args:
+        host: Name or address; an IPv6 address with or without brackets.
+        ports: First and last port that it may be; None for any.
+        what: What the socket is for, for errors.
+        backlog: Connections that the kernel keeps until they are accepted.
+
+    Raises:
+        ClusterError: The host is unknown, or no port is free.
+    """
+    addresses = _resolve(host)
+    for family, address in addresses:
+        try:
+            return _listen_at(family, address, ports, what, backlog)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise ClusterError(
+                    f"{host} must have a free port for {what}. Received: host={host!r}, {error}",
+                    fix="Look at what listens on this host: ss -ltn.",
+                ) from error
+    family, _ = addresses[0]
+    log.warning("%s is not an address of this machine: listening on all its interfaces instead.", host)
+    everywhere = ("::" if family == socket.AF_INET6 else "", 0)
+    return _listen_at(family, everywhere, ports, what, backlog)
+
+
+def _listen_at(
+    family: int, address: tuple[Any, ...], ports: PortRange | None, what: str, backlog: int
+) -> socket.socket:
+    host, _, *rest = address
+    for port in ports_to_try(ports):
+        try:
+            sock = socket.create_server((host, port, *rest), family=family, backlog=backlog)
+        except OSError as error:
+            if ports is None or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            continue
+        if ports is None or not is_held(port):
+            return sock
+        sock.close()
+    raise none_free(ports or (0, 0), what, host or "this host")
+
+
+def dial(
+    host: str, port: int, key: bytes, purpose: str, timeout: float, *, patience: float = 0.0
+) -> socket.socket:
+    """Return a blocking connection that both sides have proven.
+
+    Args:
+        host: Name or address; an IPv6 address with or without brackets.
+        port: Where it listens.
+        key: The shared secret.
+        purpose: What the connection is for; both sides must say the same.
+        timeout: Seconds until somebody must be there who speaks our protocol.
+        patience: Seconds for everything, if that is more: whoever is there may have too many connections, and turn
+            this one away several times.
+
+    Raises:
+        OSError: Nobody listens there.
+        PeerError: Whoever listens there does not hold the key, or has turned us away until the end.
+    """
+    started = time.monotonic()
+    deadline = started + timeout
+    pauses = _pauses()
+    while True:
+        pause = next(pauses)
+        try:
+            return _dial_once(unbracketed(host), port, key, purpose, deadline, is_patient=patience > 0)
+        except TurnedAwayError as error:
+            if error.is_ours:
+                deadline = max(deadline, started + patience)
+            if time.monotonic() + pause >= deadline:
+                raise
+        except OSError as error:
+            if not _is_passing(error) or time.monotonic() + pause >= deadline:
+                raise
+        time.sleep(pause)  # nobody can tell us when it has room again
+
+
+def _dial_once(
+    host: str, port: int, key: bytes, purpose: str, deadline: float, *, is_patient: bool
+) -> socket.socket:
+    left = max(deadline - time.monotonic(), 0.01)
+    sock = socket.create_connection((host, port), timeout=min(left, _CONNECT_ONCE))
+    try:
+        left = max(deadline - time.monotonic(), LIMIT if is_patient else 0.01)
+        prove_as_client(sock, key, purpose, limit=left)
+        sock.settimeout(None)
+        keep_alive(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_passing(error: OSError) -> bool:
+    return isinstance(error, TimeoutError) or error.errno in _PASSING
+
+
+def _pauses() -> Iterator[float]:
+    """Yield growing pauses, random so that those who were turned away together do not come again together."""
+    pause = _FIRST_PAUSE
+    while True:
+        yield random.uniform(pause / 2, pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the kernel notice a host that vanished, in about 15 s; a stopped process still answers."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+        if option := getattr(socket, name, None):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def readable(files: Iterable[Any], timeout: float | None) -> list[Any]:
+    """Return those of some sockets or files that can be read from, as soon as one can, or none at the timeout.
+
+    What ``select.select`` does, which fails for descriptors above 1,023.
+    """
+    poll = select.poll()
+    by_number = {file.fileno(): file for file in files}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    ready = poll.poll(None if timeout is None else math.ceil(timeout * 1000))
+    return [by_number[number] for number, _ in ready]
+
+
+def unbracketed(host: str) -> str:
+    """Return a host as the socket functions want it.
+
+    >>> unbracketed("[::1]"), unbracketed("node-1")
+    ('::1', 'node-1')
+    """
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def address_of(host: str, port: int) -> str:
+    """Return host and port as one text.
+
+    >>> address_of("::1", 80), address_of("[::1]", 80), address_of("node-1", 80)
+    ('[::1]:80', '[::1]:80', 'node-1:80')
+    """
+    bare = unbracketed(host)
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return what `address_of` put together.
+
+    >>> host_and_port("[::1]:80"), host_and_port("node-1:80")
+    (('::1', 80), ('node-1', 80))
+    """
+    host, _, port = address.rpartition(":")
+    return unbracketed(host), int(port)
+
+
+def _resolve(host: str) -> list[tuple[int, tuple[Any, ...]]]:
+    """Return the host's addresses, IPv4 first, each with port 0."""
+    try:
+        found = socket.getaddrinfo(unbracketed(host), 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ClusterError(
+            f"The host to listen on must be known on this machine. Received: host={host!r}, {error}",
+            fix="Correct the name, add it to /etc/hosts or DNS, or set SPARK_LOCAL_IP to an address of this host.",
+        ) from error
+    pairs = [(int(family), address) for family, _, _, _, address in found]
+    return sorted(pairs, key=lambda pair: pair[0] != socket.AF_INET)

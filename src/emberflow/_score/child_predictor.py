@@ -1,0 +1,129 @@
+"""A model in a process of its own, for a task whose Python process already sees other GPUs."""
+
+import dataclasses
+import io
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from emberflow._score.predictor import located
+from emberflow._score.scoring import ScoreSpec, local_scorer
+from emberflow.errors import EmberflowError, ModelError
+
+END_TIMEOUT = 10.0
+_SIZE = struct.Struct("!Q")
+
+
+@contextmanager
+def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]]:
+    """Give a function that scores a batch in a process with this one's environment; end it after the block."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "emberflow._score.child_predictor", str(theirs.fileno())]
+    child = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
+    theirs.close()
+    try:
+        with ours, ours.makefile("rwb") as wire:
+            yield scorer_over(wire, spec, threads)
+    finally:
+        try:
+            child.wait(END_TIMEOUT)  # it ends at the end of our side of the wire
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def scorer_over(wire: io.BufferedRWPair, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
+    """Have the process at the other end load the model; return what scores a batch there."""
+    if spec.source.kind != "function":
+        here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
+        spec = dataclasses.replace(spec, source=here)
+    _ask(wire, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
+    return lambda batch: _from_bytes(_ask(wire, _to_bytes(batch)))
+
+
+def _ask(wire: io.BufferedRWPair, data: bytes) -> bytes:
+    try:
+        _send(wire, data)
+        reply = _receive(wire)
+    except ConnectionError:
+        reply = None
+    if reply is None:
+        raise ModelError(
+            "The model's process ended without a word.",
+            fix="Look at the executor's log; if it was out of memory, pass a smaller batch_size.",
+        )
+    if reply[:1] == b"!":
+        raise pickle.loads(reply[1:])
+    return reply[1:]
+
+
+def serve(wire: io.BufferedRWPair, before: Callable[[], None] = lambda: None) -> None:
+    """Load the model that the first message names, then answer batches until the wire ends.
+
+    Args:
+        wire: The connection to a task.
+        before: What must be done before a model is loaded; its errors are the task's.
+    """
+    order = _receive(wire)
+    score: Callable[[Any], Any] | None = None
+    while order is not None:
+        try:
+            if score is None:
+                before()
+                score, reply = local_scorer(*_spec_of(order)), b"+"
+            else:
+                reply = b"+" + _to_bytes(score(_from_bytes(order)))
+        except EmberflowError as error:
+            reply = b"!" + pickle.dumps(error)
+        except Exception as error:  # noqa: BLE001 - the model's own; the task raises it
+            problem = f"The model raised {type(error).__name__}: {error}"
+            reply = b"!" + pickle.dumps(
+                ModelError(problem, fix="Score a few of the rows on one machine to see why.")
+            )
+        _send(wire, reply)
+        order = _receive(wire)
+
+
+def _spec_of(order: bytes) -> tuple[ScoreSpec, int]:
+    """Return what to load and its threads; modules are looked for wherever the task finds them."""
+    paths, spec = pickle.loads(order)
+    sys.path.extend(path for path in paths if path not in sys.path)
+    loaded: tuple[ScoreSpec, int] = pickle.loads(spec)
+    return loaded
+
+
+def _send(wire: io.BufferedRWPair, data: bytes) -> None:
+    wire.write(_SIZE.pack(len(data)))
+    wire.write(data)
+    wire.flush()
+
+
+def _receive(wire: io.BufferedRWPair) -> bytes | None:
+    head = wire.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        return None
+    return wire.read(*_SIZE.unpack(head))
+
+
+def _to_bytes(batch: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _from_bytes(data: bytes) -> Any:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as end, end.makefile("rwb") as both:
+        serve(both)

@@ -1,0 +1,134 @@
+"""The process that scores on GPUs: one per executor and set of GPUs, shared by the executor's tasks.
+
+Spark's Python workers live on between jobs, and TensorFlow keeps GPU memory until its process ends. So the model runs
+here, in a process that ends some seconds after the last task, and at once when a node waits for one of its GPUs. A
+keeper (`_keeper/main.py`) ends it with the executor and deletes its folder. `gpu_scorer` starts it.
+"""
+
+import fcntl
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from emberflow._protocol.handshake import ANSWER_SIZE, LIMIT, REFUSED, Challenge
+from emberflow._protocol.sockets import readable
+from emberflow._score.child_predictor import serve
+from emberflow._task.gpu_claims import claim
+
+IDLE_SECONDS = 5.0
+PURPOSE = "score"
+KEY = "key"
+_RETRY = 0.1
+
+
+class Server:
+    """Serves connections until none is left for a while.
+
+    Args:
+        folder: Where its socket and key are; its parent is locked by whoever starts or ends a server.
+        listener: The socket, listening already.
+        devices: The GPUs that TensorFlow sees in this process.
+    """
+
+    def __init__(self, folder: Path, listener: socket.socket, devices: tuple[str, ...]) -> None:
+        self._folder = folder
+        self._key = (folder / KEY).read_bytes()
+        self._listener = listener
+        self._devices = devices
+        self._lock = threading.Lock()
+        self._claiming = threading.Lock()
+        self._claims: list[socket.socket] = []
+        self._waiting: list[socket.socket] = []
+        self._active = 0
+        self._leave_at = time.monotonic() + IDLE_SECONDS
+        self._wake_r, self._wake_w = socket.socketpair()
+
+    def run(self) -> None:
+        """Accept connections; return when it is time to end."""
+        while True:
+            idle = not self._active
+            timeout = max(self._leave_at - time.monotonic(), 0.0) if idle else None
+            ready = readable(
+                [self._listener, self._wake_r, *self._claims], 0.0 if idle and self._waiting else timeout
+            )
+            if self._wake_r in ready:
+                self._wake_r.recv(4096)
+            for held in self._claims:
+                if held in ready:
+                    self._waiting.append(held.accept()[0])
+            if self._listener in ready:
+                self._accept()
+            elif not self._active and (self._waiting or time.monotonic() >= self._leave_at) and self._leave():
+                return
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        with self._lock:
+            self._active += 1
+        threading.Thread(target=self._serve, args=(sock,), name="emberflow-score", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with sock, suppress(OSError):
+                if self._is_proven(sock):
+                    with sock.makefile("rwb") as wire:
+                        serve(wire, self._claim_once)
+        finally:
+            with self._lock:
+                self._active -= 1
+                self._leave_at = time.monotonic() + IDLE_SECONDS
+            self._wake_w.send(b"x")
+
+    def _is_proven(self, sock: socket.socket) -> bool:
+        challenge = Challenge(self._key, PURPOSE)
+        sock.settimeout(LIMIT)
+        sock.sendall(challenge.greeting)
+        answer = b""
+        while len(answer) < ANSWER_SIZE:
+            part = sock.recv(ANSWER_SIZE - len(answer))
+            if not part:
+                return False
+            answer += part
+        reply = challenge.reply_to(answer)
+        sock.sendall(reply)
+        sock.settimeout(None)
+        return reply != REFUSED
+
+    def _claim_once(self) -> None:
+        """Hold the GPUs' names from before TensorFlow is loaded to the end of this process."""
+        with self._claiming:
+            for device in self._devices[len(self._claims) :]:
+                self._claims.append(claim(device))
+        self._wake_w.send(b"x")
+
+    def _leave(self) -> bool:
+        """Stop listening, unless somebody connects right now; tasks connect only while they hold the lock."""
+        folder = os.open(self._folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if readable([self._listener], 0.0):
+                return False
+            self._listener.close()
+        except BlockingIOError:
+            time.sleep(_RETRY)
+            return False
+        finally:
+            os.close(folder)
+        return True
+
+
+def main(folder: str, descriptor: str, *devices: str) -> None:
+    """Run a server on a socket that was opened for it."""
+    Server(Path(folder), socket.socket(fileno=int(descriptor)), devices).run()
+    # The threads of TensorFlow and of the model need no farewell, and the GPU is free sooner.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

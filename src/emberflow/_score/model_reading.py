@@ -1,0 +1,96 @@
+"""The model that the user passed, made ready to travel: where it is, what it takes and gives."""
+
+import hashlib
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberflow._driver.interpreter import is_connect
+from emberflow._driver.shipping import ship
+from emberflow._score.describe import described
+from emberflow._score.keras_model import describe_keras
+from emberflow._score.matching import Inputs
+from emberflow._score.model_facts import ModelFacts
+from emberflow._score.model_source import (
+    Asked,
+    Source,
+    kind_of,
+    local_path,
+    own_objects,
+    ship_file,
+    shipped_objects,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read_model(spark: "SparkSession", model: Any, asked: Asked, inputs: Inputs) -> tuple[Source, ModelFacts]:
+    """Return the model as it travels, and what it takes and gives."""
+    kind = kind_of(model)
+    if kind == "function":
+        return _read_function(spark, model, inputs)
+    if kind == "object":
+        return _read_object(spark, model, asked)
+    return _read_path(spark, str(model), kind, asked)
+
+
+def _read_function(
+    spark: "SparkSession", model: Callable[[], Any], inputs: Inputs
+) -> tuple[Source, ModelFacts]:
+    data = ship(model, is_connect=is_connect(spark))
+    takes_one = inputs is None or isinstance(inputs, str)
+    source = Source(kind="function", key=_key(data, takes_one), fn=data, takes_one=takes_one)
+    return source, ModelFacts(kind="function", inputs=(), outputs=())
+
+
+def _read_object(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Source, ModelFacts]:
+    if type(model).__module__.partition(".")[0] == "tf_keras":
+        return _read_older_keras(spark, model, asked)
+    facts = describe_keras(model)
+    connect = is_connect(spark)
+    with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        name, content = ship_file(spark, path, is_connect=connect)
+    objects = shipped_objects(own_objects(model) | dict(asked.custom_objects), is_connect=connect)
+    # The file was written here, by a model that is here: what it holds is as trusted as this program.
+    source = Source(kind="keras", key=_key(content, objects), file=name, objects=objects, safe_mode=False)
+    return source, facts
+
+
+def _read_older_keras(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Source, ModelFacts]:
+    """Read a model object of tf_keras, whose files Keras 3 cannot load, as the SavedModel that it exports."""
+    with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
+        path = str(Path(folder) / "model")
+        model.export(path)
+        return _read_path(spark, path, "saved_model", asked)
+
+
+def _read_path(spark: "SparkSession", path: str, kind: str, asked: Asked) -> tuple[Source, ModelFacts]:
+    connect = is_connect(spark)
+    facts, content = described(spark, path, asked)
+    objects = shipped_objects(asked.custom_objects, is_connect=connect)
+    local, name, is_archive = local_path(path), "", False
+    if local is not None and local.exists():
+        # Executors of other hosts have no such file: they get this one, whether they need it or not.
+        is_archive = local.is_dir()
+        name, content = ship_file(spark, local, is_connect=connect)
+    source = Source(
+        kind=kind,
+        key=_key(content, asked.signature, asked.tags, objects),
+        path=path,
+        file=name,
+        is_archive=is_archive,
+        signature=asked.signature,
+        tags=asked.tags,
+        objects=objects,
+    )
+    return source, facts
+
+
+def _key(*parts: Any) -> str:
+    """Return a short text that is the same for the same model loaded in the same way."""
+    return hashlib.blake2b(pickle.dumps(parts), digest_size=16).hexdigest()

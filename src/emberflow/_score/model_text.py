@@ -1,0 +1,41 @@
+"""A stored model in words, for people: what it takes, what it gives, who wrote it."""
+
+from collections.abc import Iterator, Sequence
+
+from emberflow import storage
+from emberflow._score.model_facts import Tensor
+from emberflow._score.model_source import Asked, describe_path, is_keras_file, no_model
+from emberflow._score.saved_model import FILE, INIT_OP, graphs_in
+
+
+def show_model(path: str) -> str:
+    """Return a few lines about the model at a path: all signatures of a SavedModel, or a Keras file's tensors.
+
+    Nothing is run, and of a SavedModel not even the variables are read.
+    """
+    if not storage.exists(path):
+        raise no_model(path)
+    return "\n".join(_keras_lines(path) if is_keras_file(path) else _saved_model_lines(path))
+
+
+def _keras_lines(path: str) -> Iterator[str]:
+    facts = describe_path(path, Asked())
+    yield f"{path}: Keras model, loaded here by " + ", ".join(" ".join(pair) for pair in facts.versions)
+    yield from _tensors(facts.inputs, facts.outputs)
+
+
+def _saved_model_lines(path: str) -> Iterator[str]:
+    file = storage.join(storage.folder_root(path), FILE)
+    if not storage.exists(file):
+        raise no_model(path)
+    for graph in graphs_in(storage.read_bytes(file), path):
+        writer = f", written by TensorFlow {graph.version}" if graph.version else ""
+        yield f"{path}: SavedModel with tags {', '.join(sorted(graph.tags))}{writer}"
+        for name in sorted(set(graph.signatures) - {INIT_OP}):
+            yield f"signature {name}"
+            yield from _tensors(*graph.signatures[name])
+
+
+def _tensors(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[str]:
+    yield from (f"  takes  {tensor}" for tensor in inputs)
+    yield from (f"  gives  {tensor}" for tensor in outputs)

@@ -1,0 +1,139 @@
+"""Everything that a call of `ef.predict` decides on the driver, before any task runs."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberflow._driver.cluster_facts import ClusterFacts, read_facts
+from emberflow._driver.profiles import check_gpus, profile_of
+from emberflow._driver.row_routing import quoted
+from emberflow._plan.stages import Stage
+from emberflow._score.inputs import InputOptions, InputPlan, plan_inputs
+from emberflow._score.matching import Inputs
+from emberflow._score.model_facts import ModelFacts
+from emberflow._score.model_source import Source
+from emberflow._score.result_columns import output_columns, readable_schema, used_columns
+from emberflow._score.scoring import ScoreSpec
+from emberflow.config import RunConfig, check_count
+from emberflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+ERRORS = ("raise", "null", "keep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asked for, apart from the model; see `ef.predict`."""
+
+    inputs: Inputs
+    outputs: Any
+    batch_size: int
+    keep: Sequence[str] | None
+    errors: str
+    error_column: str
+    gpus: int
+    shapes: Mapping[str, Sequence[int | None]]
+    dtypes: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
+        check_count("gpus", self.gpus, least=0)
+        if self.errors not in ERRORS:
+            raise ConfigError(
+                f'`errors` must be "raise", "null" or "keep". Received: errors={self.errors!r}.',
+                fix='Pass errors="keep" to get a column with the reasons.',
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePlan:
+    """What Spark is given: the columns to send and as what, the task's orders, the schema, the tasks' resources."""
+
+    columns: Mapping[str, str]
+    spec: ScoreSpec
+    schema: "StructType"
+    profile: Any
+
+
+def check_frame(df: Any) -> None:
+    """Refuse what is no DataFrame, or one whose columns cannot be told apart."""
+    if not hasattr(df, "mapInArrow"):
+        raise ConfigError(
+            f"The first argument must be a Spark DataFrame. Received: {type(df).__name__}.",
+            fix="Pass spark.createDataFrame(...).",
+        )
+    lower = [name.lower() for name in df.columns]
+    doubled = sorted({name for name in df.columns if lower.count(name.lower()) > 1})
+    if doubled:
+        raise ConfigError(
+            f"Columns must have different names. Received: {', '.join(doubled)} more than once.",
+            fix="Rename or drop one of them.",
+        )
+
+
+def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Request) -> ScorePlan:
+    """Check the request against the DataFrame and the model, and plan the job."""
+    from pyspark.sql.types import StructType
+
+    cluster = read_facts(df.sparkSession)
+    kept = _kept(df, request.keep)
+    input_options = InputOptions(shapes=request.shapes, dtypes=request.dtypes)
+    inputs = plan_inputs(readable_schema(df.schema, kept), facts, request.inputs, input_options)
+    error_column = request.error_column if request.errors == "keep" else ""
+    outputs, fields = output_columns(facts, request.outputs, kept, error_column)
+    rows = next((tensor.rows for tensor in facts.inputs if tensor.rows is not None), None)
+    names = tuple(tensor.name for tensor in facts.outputs) or tuple(plan.name for plan in outputs)
+    # Spark's own mapInArrow stumbles over names with dots and backticks: columns travel by number.
+    short = {name: f"c{at}" for at, name in enumerate(used_columns(df.columns, kept, inputs))}
+    spec = ScoreSpec(
+        source=dataclasses.replace(source, outputs=names),
+        tensors=facts.inputs,
+        inputs=tuple(_renamed(plan, short) for plan in inputs),
+        outputs=outputs,
+        keep={name: short[name] for name in kept},
+        batch_size=rows or request.batch_size,
+        errors=request.errors,
+        error_column=request.error_column,
+        rows=rows,
+        gpus=request.gpus,
+        gpu_resource=cluster.gpu_resource,
+    )
+    return ScorePlan(
+        columns={quoted(name): alias for name, alias in short.items()},
+        spec=spec,
+        schema=StructType([*(df.schema[name] for name in kept), *fields]),
+        profile=_profile(cluster, request.gpus),
+    )
+
+
+def _kept(df: "DataFrame", keep: Sequence[str] | None) -> list[str]:
+    if keep is None:
+        return list(df.columns)
+    names = [keep] if isinstance(keep, str) else list(keep)
+    unknown = [name for name in names if name not in df.columns]
+    if unknown or len(set(names)) < len(names):
+        raise ConfigError(
+            "`keep` must name columns of the DataFrame, each once. Received: "
+            f"{', '.join(unknown or names)}; there are: {', '.join(df.columns)}.",
+            fix="Correct the names, or leave keep= out to keep all.",
+        )
+    return names
+
+
+def _renamed(plan: InputPlan, short: Mapping[str, str]) -> InputPlan:
+    """Return the plan with its columns where they are in the task's batches."""
+    columns = []
+    for column in plan.columns:
+        first, *rest = column.leaf.path
+        leaf = dataclasses.replace(column.leaf, path=(short[first], *rest))
+        columns.append(dataclasses.replace(column, leaf=leaf))
+    return dataclasses.replace(plan, columns=tuple(columns))
+
+
+def _profile(facts: ClusterFacts, gpus: int) -> Any:
+    check_gpus(RunConfig(workers=1, gpus=gpus), facts)
+    return profile_of(Stage(first_rank=0, ranks=1, gpus=gpus), facts)

@@ -1,0 +1,81 @@
+"""What runs inside each Spark task: the model where the task's devices are, then the task's rows through it."""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from emberflow._score.child_predictor import child_scorer
+from emberflow._score.gpu_scorer import gpu_scorer
+from emberflow._score.scoring import ScoreSpec, local_scorer, rescored
+from emberflow._task.gpus import gpu_environment, visible_devices
+
+QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "2"
+}  # else TensorFlow opens each executor's log with a page about CPU features
+
+
+def score_task(spec: ScoreSpec, batches: Iterator[Any]) -> Iterator[Any]:
+    """Score the rows of one task; a task without rows does not even load the model."""
+    filled = (_numbered(batch) for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return
+    with ExitStack() as held:
+        score = _scorer(spec, held)
+        yield from rescored(spec, itertools.chain([first], filled), score)
+
+
+def _numbered(batch: Any) -> Any:
+    """Name the columns by number, as the plan does: Spark's optimizer drops aliases that only rename."""
+    return batch.rename_columns([f"c{at}" for at in range(batch.num_columns)])
+
+
+def _scorer(spec: ScoreSpec, held: ExitStack) -> Callable[[Any], Any]:
+    """Return what scores a batch: the process that holds the task's GPUs, or without GPUs this one.
+
+    Spark uses its Python processes again, for functions of others too: one whose TensorFlow sees GPUs cannot be
+    made to forget them.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    devices = _devices(context, spec)
+    if devices:
+        return held.enter_context(gpu_scorer(spec, devices))
+    threads = 0 if context is None else context.cpus()
+    quiet = {name: value for name, value in QUIET.items() if name not in os.environ}
+    held.enter_context(_environment(quiet | gpu_environment(())))
+    if "tensorflow" in sys.modules and _sees_gpus():
+        return held.enter_context(child_scorer(spec, threads))
+    return local_scorer(spec, threads)
+
+
+def _devices(context: Any, spec: ScoreSpec) -> tuple[str, ...]:
+    if not spec.gpus:
+        return ()
+    addresses = context.resources()[spec.gpu_resource].addresses
+    return visible_devices(addresses[: spec.gpus], os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _sees_gpus() -> bool:
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables for the length of the block: other functions use this process after us."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,138 @@
+"""Starting a keeper with its node, from the task's side, and ending both."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+KEEPER = Path(__file__).parent.parent / "_keeper" / "main.py"
+END_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True)
+class NodeProcess:
+    """A running node, seen from the task.
+
+    Attributes:
+        control: Messages to and from the node.
+        feed: The way of rows into the node.
+        log_fd: What the node and its own children print.
+        status_fd: What the keeper says: the node's pid, then how it ended.
+        keeper: The keeper's process; closing its standard input ends the node.
+    """
+
+    control: socket.socket
+    feed: socket.socket
+    log_fd: int
+    status_fd: int
+    keeper: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """Have the keeper end the node now, stopped or not; it says so on `status_fd`. May be called twice."""
+        if self.keeper.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.keeper.stdin.close()
+
+
+@contextmanager
+def running_node(
+    folder: Path, environment: dict[str, str], also_held: tuple[int, ...] = ()
+) -> Iterator[NodeProcess]:
+    """Run a node for the length of the block; afterwards neither it nor its folders are there.
+
+    A killed process leaves its temporary files behind (TensorFlow's generated code, for one), so the node has a
+    temporary folder of its own. That is not inside `folder`: Spark's local folders have names too long for the
+    sockets that Python's multiprocessing puts there.
+
+    Args:
+        folder: The node's own folder, deleted at the end.
+        environment: All of the node's environment variables but TMPDIR.
+        also_held: Descriptors that the keeper keeps open until it ends, so that whoever waits for their end
+            of file knows that everything is cleaned up.
+    """
+    temporary = tempfile.mkdtemp(prefix="emberflow-")
+    environment = environment | {"TMPDIR": temporary}
+    control, theirs = socket.socketpair()
+    feed, their_feed = socket.socketpair()
+    log_r, log_w = os.pipe()
+    jvm = executor_pidfd()
+    held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
+    node_fds = (theirs.fileno(), their_feed.fileno(), log_w)
+    argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])]
+    order = {
+        "argv": argv,
+        "environment": environment,
+        "folders": [str(folder), temporary],
+        "held_fds": held,
+        "jvm_fd": jvm,
+        "log_fd": log_w,
+        "node_fds": node_fds,
+    }
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(KEEPER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env=environment,
+        pass_fds=(*node_fds, *held),
+        start_new_session=True,
+    )
+    theirs.close()
+    their_feed.close()
+    os.close(log_w)
+    if jvm >= 0:
+        os.close(jvm)
+    stdin, stdout = keeper.stdin, keeper.stdout
+    assert stdin is not None and stdout is not None  # noqa: S101, PT018 - both are pipes, for the type checker
+    try:
+        stdin.write(json.dumps(order).encode() + b"\n")
+        yield NodeProcess(control, feed, log_r, stdout.fileno(), keeper)
+    finally:
+        with suppress(BrokenPipeError):
+            stdin.close()
+        control.close()
+        feed.close()
+        try:
+            keeper.wait(END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            keeper.kill()  # the kernel then kills the node
+            keeper.wait()
+        stdout.close()
+        os.close(log_r)
+        shutil.rmtree(temporary, ignore_errors=True)  # a keeper that was killed left it
+
+
+def executor_pidfd() -> int:
+    """Return a descriptor that becomes readable when the executor's JVM ends, or -1.
+
+    The Spark Python worker's parent is pyspark's daemon, whose parent is the JVM. The daemon's parent is read
+    twice, so that the descriptor cannot be that of a process which took over a freed pid.
+    """
+    daemon = os.getppid()
+    with suppress(OSError, AttributeError, ValueError, IndexError):
+        jvm = _parent_of(daemon)
+        fd = os.pidfd_open(jvm)
+        if _parent_of(daemon) == jvm:
+            return fd
+        os.close(fd)
+    return -1
+
+
+def executor_pid() -> int:
+    """Return the number of the executor's JVM, or of whatever stands where it should be."""
+    daemon = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        return _parent_of(daemon)
+    return daemon
+
+
+def _parent_of(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])  # the name in brackets may hold blanks

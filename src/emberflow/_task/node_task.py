@@ -1,0 +1,263 @@
+"""What runs inside each Spark task: find out who we are, run one node, hand back what came of it."""
+
+import dataclasses
+import hmac
+import importlib.util
+import io
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from emberflow import storage
+from emberflow._node.node_spec import NodeSpec
+from emberflow._plan.plan import RunPlan
+from emberflow._plan.roles import Node
+from emberflow._protocol.frames import send
+from emberflow._protocol.outcome import Outcome, outcome_of
+from emberflow._protocol.sockets import address_of
+from emberflow._task.driver_connection import dial
+from emberflow._task.events import QuitError
+from emberflow._task.gpu_claims import await_free
+from emberflow._task.gpus import claimed_by_nvml, gpu_environment, visible_devices
+from emberflow._task.node_runner import NodeRunner
+from emberflow._task.row_writer import DataSpec, RowWriter
+from emberflow._task.value_client import ROWS, ValueClient, ValuePlan
+from emberflow.errors import EmberflowError
+
+if TYPE_CHECKING:
+    import socket
+
+    import pyarrow as pa
+    from pyspark import BarrierTaskContext
+
+OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
+DIAL_TIMEOUT = 5.0
+CHUNK = 8 * 1024 * 1024
+MARK = "EMBERFLOW-OUTCOME:"
+UNREACHABLE = "could not reach the driver"
+SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH", "_SPARK_AUTH_SECRET")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """All that a task is sent. The key travels here, inside Spark's own serialised closure, and nowhere else."""
+
+    plan: RunPlan
+    key: bytes = field(repr=False)
+    fn: bytes = field(repr=False)
+    data: DataSpec = field(default_factory=DataSpec)
+    values: ValuePlan = field(default_factory=ValuePlan)
+    first_rank: int = 0
+
+
+class NodeOutcomeError(EmberflowError):
+    """Carries an outcome out of the stage, where no wire to the driver can."""
+
+
+def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """Run one node; yield its outcome, and its value in chunks."""
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    if not spec.data.frames:
+        for _ in batches:  # the single row that gave this rank its task
+            pass
+    me = spec.plan.nodes[spec.first_rank + context.partitionId()]
+    host = context.getTaskInfos()[context.partitionId()].address.rpartition(":")[0]
+    with ExitStack() as held:
+        driver = _dial(spec, me, host)
+        if driver is not None:
+            held.callback(driver.close)
+        delivery = ValueClient(spec.values, spec.plan, spec.key, me.rank, is_dialled=driver is not None)
+        held.callback(delivery.close)
+        try:
+            outcome, value = _run_node(spec, me, host, driver, context, batches, delivery)
+        except QuitError:
+            return
+        except Exception as error:  # noqa: BLE001 - else the driver would take this task for a killed one
+            traceback.print_exc()
+            outcome, value = _crashed(me, host, error), None
+            if driver is not None:
+                with suppress(OSError):
+                    send(driver, {"outcome": outcome.to_json()})
+        held.enter_context(value or nullcontext())
+        if outcome.ending != "returned" and not outcome.goes_on and driver is None:
+            raise _outcome_error(outcome)
+        yield from _rows(outcome, value)
+
+
+def _run_node(
+    spec: TaskSpec,
+    me: Node,
+    host: str,
+    driver: "socket.socket | None",
+    context: "BarrierTaskContext",
+    rows: "Iterator[pa.RecordBatch]",
+    delivery: ValueClient | None = None,
+) -> tuple[Outcome, IO[bytes] | None]:
+    """Give the node its folder and its devices, and let it live."""
+    plan = spec.plan
+    with ExitStack() as held:
+        folder = _make_folder(plan, me)
+        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        order = NodeSpec(
+            me=me,
+            plan=plan,
+            host=host,
+            folder=str(folder),
+            devices=(),
+            data=spec.data.names,
+            streams=not spec.data.cache,
+            key=hmac.digest(spec.key, b"ranks", "sha256"),
+            fn=spec.fn,
+        )
+        try:
+            check_here(plan)
+            order = dataclasses.replace(order, devices=_devices_of(plan, me, context, held))
+            if delivery is not None:
+                delivery.check()
+                order = dataclasses.replace(order, fn_path=delivery.fetch_function(folder))
+        except EmberflowError as error:
+            outcome = NodeRunner(order).refusal(error)
+            if driver is not None:
+                send(driver, {"outcome": outcome.to_json()})
+            return outcome, None
+        pouring = _pouring(spec, me, rows, folder) if spec.data.names and me.trains else None
+        if pouring is not None:
+            held.callback(pouring.close)
+        runner = NodeRunner(order, pouring, delivery)
+        environment = _environment(plan, me) | gpu_environment(order.devices)
+        return runner.run(environment, driver, context), runner.value
+
+
+def _pouring(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", folder: Path) -> RowWriter:
+    ranks = sum(node.trains for node in spec.plan.nodes)
+    return RowWriter(
+        spec.data, rank=me.rank, ranks=ranks, rows=rows if spec.data.frames else iter(()), folder=folder
+    )
+
+
+def _devices_of(plan: RunPlan, me: Node, context: "BarrierTaskContext", held: ExitStack) -> tuple[str, ...]:
+    """Return the GPUs of this node alone; none for ps and evaluator."""
+    if not plan.gpus or not me.trains:
+        return ()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if plan.gpu_source == "nvml":
+        return held.enter_context(claimed_by_nvml(plan.gpus, seen))
+    addresses: Sequence[str] = context.resources()[plan.gpu_resource].addresses
+    devices = visible_devices(addresses[: plan.gpus], seen)
+    await_free(devices)
+    return devices
+
+
+def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
+    """Connect to the driver; where the plan can do without, None if it does not answer."""
+    address = spec.plan.driver_address
+    if address is None:
+        return None
+    try:
+        return dial(address, spec.key, me.rank, host, DIAL_TIMEOUT, patience=spec.plan.start_timeout)
+    except (OSError, EmberflowError) as error:
+        if spec.plan.meeting == "barrier":
+            return None
+        refused = outcome_of(
+            me,
+            host,
+            "refused",
+            problem=f"it {UNREACHABLE} at {address_of(*address)} ({error})",
+            fix="Let executors reach the driver's host on any port or on those of port_range=..., or pass "
+            "driver_host=... with an address that they can reach.",
+        )
+        raise _outcome_error(refused) from error
+
+
+def _crashed(me: Node, host: str, error: Exception) -> Outcome:
+    """Return the outcome of a node whose task raised what nobody expected."""
+    return outcome_of(
+        me,
+        host,
+        "lost",
+        problem=f"its Spark task raised {type(error).__name__}: {error}",
+        fix="Look at the executor's log on that host; it has the whole traceback.",
+    )
+
+
+def _outcome_error(outcome: Outcome) -> NodeOutcomeError:
+    return NodeOutcomeError(MARK + outcome.to_json() + MARK, fix="See the driver's own error.")
+
+
+def check_here(plan: RunPlan) -> None:
+    """Refuse to start a node in a Python that cannot run it."""
+    here = sys.version_info[:2]
+    if here != plan.python:
+        versions = f"{here[0]}.{here[1]} ({sys.executable}), the driver {plan.python[0]}.{plan.python[1]}"
+        raise EmberflowError(
+            f"executors run Python {versions}",
+            fix="Set the environment variable PYSPARK_PYTHON to the driver's Python before the session starts.",
+        )
+    if importlib.util.find_spec("tensorflow") is None:
+        raise EmberflowError(
+            f"TensorFlow is not installed for {sys.executable} on the executors",
+            fix="pip install emberflow there, or set PYSPARK_PYTHON to a Python that has it.",
+        )
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        raise EmberflowError(
+            f"Spark limits its Python processes to {limit >> 20} MB of address space; TensorFlow maps more",
+            fix="Unset spark.executor.pyspark.memory, and raise spark.executor.memoryOverhead instead.",
+        )
+    if plan.tensorboard:
+        _check_tensorboard()
+    if plan.checkpoints and not storage.exists(plan.checkpoints.probe):
+        raise EmberflowError(
+            f"it does not see the checkpoint folder {plan.checkpoints.folder} that the driver sees",
+            fix="Pass a checkpoint_dir on storage that all nodes share: hdfs://, s3://, or a network mount.",
+        )
+
+
+def _check_tensorboard() -> None:
+    # TensorBoard takes pkg_resources from setuptools, which version 82 no longer has.
+    for name in ("tensorboard", "pkg_resources"):
+        if importlib.util.find_spec(name) is None:
+            raise EmberflowError(
+                f"TensorBoard cannot run: {sys.executable} has no module {name}",
+                fix="pip install 'emberflow[tensorboard]' on the executors, or leave out tensorboard.",
+            )
+
+
+def _environment(plan: RunPlan, me: Node) -> dict[str, str]:
+    """Return the node's environment: the Spark worker's, less its secrets, and which node it is."""
+    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    kept.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else each node opens with a page about CPU features
+    names = {"EMBERFLOW_RUN": plan.run_id, "EMBERFLOW_NODE": me.name}
+    return kept | names | {"PYTHONUNBUFFERED": "1"}
+
+
+def _make_folder(plan: RunPlan, me: Node) -> Path:
+    """Make the node's folder in Spark's local directory, which Spark deletes even if all of ours is killed."""
+    local = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0]
+    parent = local if Path(local).is_dir() else tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix=f"emberflow-{plan.run_id}-{plan.attempt}-{me.rank}-", dir=parent))
+    (folder / "work").mkdir(mode=0o700)
+    return folder
+
+
+def _rows(outcome: Outcome, value: IO[bytes] | None) -> "Iterator[pa.RecordBatch]":
+    """Yield the outcome, and the value in chunks unless it went another way."""
+    import pyarrow as pa
+
+    is_here = value is not None and outcome.value_way == ROWS and outcome.ending != "undelivered"
+    source = value if value is not None and is_here else io.BytesIO()
+    part, text = 0, outcome.to_json()
+    while (chunk := source.read(CHUNK)) or part == 0:
+        columns = {"rank": [outcome.rank], "part": [part], "outcome": [text], "value": [chunk]}
+        yield pa.RecordBatch.from_pydict(columns)
+        part, text = part + 1, ""

@@ -1,0 +1,190 @@
+"""The task's side of the feed: rows from Spark or from files into spools, or straight on into the node."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberflow._feed.file_source import FileSource, Fragment, rank_batches
+from emberflow._feed.handover import ReaderGoneError, send_batches, send_spool
+from emberflow._feed.named import split_named
+from emberflow._feed.progress import Progress, timed
+from emberflow._feed.shard_facts import ShardFacts
+from emberflow._feed.source_errors import our_errors
+from emberflow._feed.spool import SpoolFile, SpoolWriter
+from emberflow._feed.stream import first_facts
+from emberflow.errors import EmberflowError
+
+Tell = Callable[[dict[str, Any]], None]
+SAY_EVERY = 1.0
+END_TIMEOUT = 5.0  # for the thread of a stream, which may be in the middle of a batch
+
+
+class RowsEndedError(EmberflowError):
+    """Spark's own side of the task failed while it delivered rows: Spark tells the driver why, and may recover."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """What a run is fed with, as its tasks are told.
+
+    Attributes:
+        frames: Names of the DataFrames whose rows come with the stage.
+        files: Sources that this side reads itself, with what the driver listed of them.
+        cache: Whether rows are kept for later epochs; else they stream through once.
+        spool_dir: Where spools lie; None takes the node's own folder.
+        spool_limit: Most bytes of one shard's spool.
+    """
+
+    frames: tuple[str, ...] = ()
+    files: Mapping[str, tuple[FileSource, tuple[Fragment, ...]]] = field(default_factory=dict)
+    cache: bool = True
+    spool_dir: str | None = None
+    spool_limit: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, frames first."""
+        return (*self.frames, *self.files)
+
+
+class RowWriter:
+    """One rank's rows on their way to its node.
+
+    Args:
+        spec: What there is.
+        rank: This rank's number among those that train.
+        ranks: How many of them there are.
+        rows: What Spark brings: the rows of this rank's partition.
+        folder: The node's own folder.
+    """
+
+    def __init__(self, spec: DataSpec, *, rank: int, ranks: int, rows: Iterator[Any], folder: Path) -> None:
+        self.progress = Progress()
+        self._spec = spec
+        self._rank = rank
+        self._ranks = ranks
+        self._rows = rows
+        self._folder = Path(spec.spool_dir) if spec.spool_dir else folder
+        self._spools: dict[str, SpoolFile] = {}
+        self._stream: Iterator[Any] = iter(())
+        self._thread: threading.Thread | None = None
+        self._is_over = False
+        self._facts: dict[str, ShardFacts] = {}
+        self._said = time.monotonic()
+
+    def prepare(self, tell: Tell, is_over: Callable[[], bool]) -> None:
+        """Spool all rows; or, when they are not kept, look at the first of them."""
+        if not self._spec.cache:
+            (name,) = self._spec.names
+            with self.progress.timing("source"):
+                self._facts[name], self._stream = first_facts(self._source(name))
+            return
+        with ExitStack() as writers:
+            open_ = {
+                name: writers.enter_context(SpoolWriter(self._folder, limit=self._spec.spool_limit))
+                for name in self._spec.names
+            }
+            for name, batch in self._named_batches():
+                if is_over():
+                    return
+                with self.progress.timing("sink"), our_errors(name):
+                    open_[name].write(batch)
+                self.progress.rows += batch.num_rows
+                self.progress.bytes += batch.nbytes
+                self._say(tell)
+            self._spools = {name: writer.finish() for name, writer in open_.items()}
+        self._facts = {name: spool.facts for name, spool in self._spools.items()}
+        self._say(tell, is_last=True)
+
+    def facts(self) -> Mapping[str, ShardFacts]:
+        """Return what is known of this rank's shards, by name."""
+        return self._facts
+
+    def hand_over(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
+        """Give the node its rows: open files now, or a stream from a thread while it trains.
+
+        Args:
+            sock: The way of rows into the node.
+            on_error: Told, on that thread, what the source of a stream raised.
+        """
+        for name, spool in self._spools.items():
+            send_spool(sock, name, spool)
+        if not self._spec.cache:
+            self._thread = threading.Thread(
+                target=self._pour, args=(sock, on_error), name="emberflow-pour", daemon=True
+            )
+            self._thread.start()
+
+    @property
+    def waits_for_source(self) -> bool:
+        """Whether a stream stands still because its source gives nothing."""
+        return self.progress.side == "source"
+
+    def close(self) -> None:
+        """Close our own descriptors, the node has its own; let the thread of a stream end.
+
+        Spark's Python worker lives on, and its next task must not find a thread that reads from Spark.
+        """
+        self._is_over = True
+        for spool in self._spools.values():
+            spool.close()
+        if self._thread is not None:
+            self._thread.join(END_TIMEOUT)
+
+    def _pour(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
+        (name,) = self._spec.names
+        try:
+            with our_errors(name):
+                self._send(sock)
+        except EmberflowError as error:
+            on_error(error)
+
+    def _send(self, sock: socket.socket) -> None:
+        try:
+            send_batches(sock, self._stream, self.progress)
+        except ReaderGoneError:  # the node has ended, which the keeper notices and tells
+            return
+
+    def _named_batches(self) -> Iterator[tuple[str, Any]]:
+        frames = self._spec.frames
+        for batch in timed(self._spark_rows(), self.progress):
+            if len(frames) == 1:
+                yield frames[0], batch
+            else:
+                yield from split_named(batch, frames).items()
+        for name in self._spec.files:
+            for batch in timed(self._file_rows(name), self.progress):
+                yield name, batch
+
+    def _source(self, name: str) -> Iterator[Any]:
+        return self._spark_rows() if name in self._spec.frames else self._file_rows(name)
+
+    def _spark_rows(self) -> Iterator[Any]:
+        try:
+            while not self._is_over and (batch := next(self._rows, None)) is not None:
+                yield batch
+        except Exception as error:
+            raise RowsEndedError(
+                f"Spark stopped in the middle of its rows ({type(error).__name__}: {error})",
+                fix="See what Spark itself says: this error's __cause__, or the executor's log.",
+            ) from error
+
+    def _file_rows(self, name: str) -> Iterator[Any]:
+        source, fragments = self._spec.files[name]
+        with our_errors(name):
+            for batch in rank_batches(source, self._rank, self._ranks, fragments):
+                yield batch
+                if self._is_over:
+                    return
+
+    def _say(self, tell: Tell, *, is_last: bool = False) -> None:
+        """Tell the driver how far we are, at most once a second."""
+        now = time.monotonic()
+        if is_last or now - self._said >= SAY_EVERY:
+            self._said = now
+            tell({"fed": self.progress.as_dict()})

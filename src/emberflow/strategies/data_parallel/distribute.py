@@ -1,0 +1,152 @@
+"""Synchronous data parallel training of a Keras model: plain `fit` on each rank, and hooks on the instances.
+
+No strategy scope, no subclass, no patched module: only public methods of this one model and its optimizers
+are wrapped, so that files it saves and clones of it are plain Keras. `optimizer.apply` sums gradients over
+ranks, `train_step` and `test_step` know the rows of the step, `get_metrics_result` sums the metrics' state,
+`compile` sets the hooks again, `fit` and `evaluate` see to callbacks and errors.
+"""
+
+from typing import Any
+
+import keras
+
+import tensorflow as tf
+from emberflow.errors import ModelError
+from emberflow.strategies.data_parallel.broadcast import spread_model
+from emberflow.strategies.data_parallel.fitting import hook_fit
+from emberflow.strategies.data_parallel.gradients import hook_optimizer
+from emberflow.strategies.data_parallel.metric_state import hook_metrics, reduce_logs
+from emberflow.strategies.data_parallel.model_checks import check_compiled, check_layers, optimizers_of
+from emberflow.strategies.data_parallel.replica import Replica, Step
+from emberflow.strategies.transport.interface import Transport
+
+
+def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> Any:
+    """Train this model on all ranks at once: `fit` then gives what one process over all rows would give.
+
+    Call it on all ranks, with the same model, compiled or not. Batches are per rank and may be uneven or
+    empty; gradients, losses and metrics are those of all ranks' rows together. `predict` stays local.
+
+    Args:
+        model: A Keras model. It is changed in place.
+        transport: The connection to the other ranks.
+        seed: Seeds Dropout and the like, differently on each rank. Defaults to the chief's own seeds.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ModelError: The model cannot be trained exactly on many ranks; the message says what to change.
+    """
+    if _is_distributed(model, transport):
+        return model
+    replica = Replica(model, transport, seed)
+    if model.built and model.variables:
+        spread_model(replica)
+    if transport.ranks == 1:  # plain Keras, at its full speed
+        return model
+    _hook_steps(replica)
+    hook_metrics(replica)
+    hook_fit(replica)
+    _hook_compile(replica)
+    if model.compiled:
+        _follow_compile(replica)
+    return model
+
+
+def _is_distributed(model: Any, transport: Transport) -> bool:
+    known = getattr(vars(model).get("fit"), "transport", None)
+    if known not in (None, transport):
+        raise ModelError(
+            f"A model can be distributed once. Received: model={model.name!r}, distributed over other connections",
+            "Build a new model in each run, and set its weights by set_weights(old.get_weights()).",
+        )
+    return known is not None
+
+
+def _hook_compile(replica: Replica) -> None:
+    inner = replica.model.compile
+
+    def compile_(*args: Any, **kwargs: Any) -> None:
+        inner(*args, **kwargs)
+        _follow_compile(replica)
+
+    replica.model.compile = compile_
+
+
+def _follow_compile(replica: Replica) -> None:
+    model = replica.model
+    check_compiled(model)
+    check_layers(model)
+    replica.is_prepared = False
+    model.train_function = None  # what was traced before knows nothing of the hooks
+    model.test_function = None
+    for optimizer in optimizers_of(model):
+        hook_optimizer(replica, optimizer)
+
+
+def _hook_steps(replica: Replica) -> None:
+    model = replica.model
+    inner_train, inner_test = model.train_step, model.test_step
+
+    def train_step(data: Any) -> Any:
+        _prepare(replica, data)
+        with replica.stepping(data, is_training=True) as step:
+            logs = inner_train(data)
+            _check_reduced(replica, step)
+            step.settle()
+            replica.rows_seen.assign_add(step.rows)
+            return reduce_logs(replica, step, logs)
+
+    def test_step(data: Any) -> Any:
+        _prepare(replica, data)
+        with replica.stepping(data, is_training=False) as step:
+            logs = inner_test(data)
+            step.settle()
+            return logs
+
+    model.train_step = train_step
+    model.test_step = test_step
+
+
+def _check_reduced(replica: Replica, step: Step) -> None:
+    """A step that trains without a Keras optimizer would train each rank on its own, and nobody would notice."""
+    if replica.model.trainable_weights and not step.is_reduced:
+        raise ModelError(
+            "A training step must apply its gradients by a Keras optimizer that is an attribute of the model. "
+            f"Received: train_step of {type(replica.model).__name__}, which applied none",
+            "Call self.optimizer.apply_gradients(...) in train_step.",
+        )
+
+
+def _prepare(replica: Replica, data: Any) -> None:
+    """Build what is built by the first batch, before a step looks at it, and start from the chief's weights.
+
+    A step that is traced needs the variables' values from before it ran, also of those that its own first
+    run would make: the trackers of single outputs' losses, and all weights of a model without input shape.
+    """
+    if replica.is_prepared:
+        return
+    model = replica.model
+    y = keras.utils.unpack_x_y_sample_weight(data)[1]
+    has_trackers = len(tf.nest.flatten(y)) > 1 and getattr(model, "loss", None) is not None
+    with tf.init_scope():  # outside of the graph that is being traced
+        if not model.built or has_trackers:
+            specs = tf.nest.map_structure(_spec_of, data)
+            tf.function(lambda batch: _build(model, batch, has_trackers)).get_concrete_function(specs)
+        if not replica.is_spread:
+            check_layers(model)
+            spread_model(replica)
+    replica.is_prepared = True
+
+
+def _build(model: Any, batch: Any, has_trackers: bool) -> None:
+    """Call the model once in a graph that nobody runs."""
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    prediction = model(x)
+    if has_trackers:
+        model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight)
+
+
+def _spec_of(leaf: Any) -> Any:
+    return leaf if leaf is None else tf.type_spec_from_value(leaf)

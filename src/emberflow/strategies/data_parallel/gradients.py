@@ -1,0 +1,73 @@
+"""One reduction of all gradients, weighted by rows, before anything is clipped or accumulated.
+
+Keras gives each rank the mean over its own rows, so the gradient of one process over all rows is the sum of
+`rows * gradient` over ranks, divided by the sum of `rows`. Both sums travel together, with the wish to stop.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from emberflow.strategies.data_parallel.replica import Replica
+from emberflow.strategies.transport.interface import Tensor
+
+
+def hook_optimizer(replica: Replica, optimizer: Any) -> None:
+    """Let this optimizer apply the gradients of all ranks."""
+    if "apply" in vars(optimizer):  # compiled again with the same optimizer
+        return
+    inner = optimizer.apply
+
+    def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        return inner(reduce_gradients(replica, list(grads)), trainable_variables)
+
+    optimizer.apply = apply
+
+
+def reduce_gradients(replica: Replica, grads: list[Any]) -> list[Any]:
+    """Return the gradients of all ranks' rows; None stays None, slices stay slices."""
+    step = replica.step
+    # Outside of a step (a loop of the user's own) nobody knows the rows: all ranks count the same.
+    rows = tf.constant(1.0) if step is None else step.rows
+    head = tf.stack([rows, replica.stop_asked])
+    dense = {place: grad for place, grad in enumerate(grads) if tf.is_tensor(grad) and not _is_sparse(grad)}
+    weighed = [
+        tf.math.multiply_no_nan(_wide(grad), tf.cast(rows, _wide_type(grad))) for grad in dense.values()
+    ]
+    head, *sums = replica.transport.sum([head, *weighed])
+    total, stop = head[0], head[1]
+    replica.stop_agreed.assign(tf.maximum(replica.stop_agreed, stop))
+    if step is not None:
+        step.note_total(total)
+    reduced = list(grads)
+    for (place, grad), grad_sum in zip(dense.items(), sums, strict=True):
+        reduced[place] = _divided(grad_sum, total, grad.dtype)
+    for place, grad in enumerate(grads):
+        if _is_sparse(grad):
+            reduced[place] = _gather_slices(replica, grad, rows, total)
+    return reduced
+
+
+def _gather_slices(replica: Replica, grad: Any, rows: Tensor, total: Tensor) -> Any:
+    """Slices of all ranks one after the other: made dense, they would move rows that Adam leaves alone."""
+    weighed = tf.math.multiply_no_nan(_wide(grad.values), tf.cast(rows, _wide_type(grad)))
+    values = replica.transport.gather(weighed)
+    indices = replica.transport.gather(grad.indices)
+    return tf.IndexedSlices(_divided(values, total, grad.dtype), indices, grad.dense_shape)
+
+
+def _divided(value: Tensor, total: Tensor, dtype: Any) -> Tensor:
+    return tf.cast(tf.math.divide_no_nan(value, tf.cast(total, value.dtype)), dtype)
+
+
+def _is_sparse(grad: Any) -> bool:
+    return isinstance(grad, tf.IndexedSlices)
+
+
+def _wide_type(grad: Any) -> Any:
+    """Half floats times rows would overflow."""
+    return tf.float32 if grad.dtype in (tf.float16, tf.bfloat16) else grad.dtype
+
+
+def _wide(grad: Tensor) -> Tensor:
+    return tf.cast(grad, _wide_type(grad))

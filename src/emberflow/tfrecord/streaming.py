@@ -1,0 +1,179 @@
+"""Streams of TFRecord files: new files in, each once; micro-batches out, each once."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from emberflow import storage
+from emberflow.errors import StorageError
+from emberflow.tfrecord.journal import ASIDE, aside_of
+from emberflow.tfrecord.options import Options
+from emberflow.tfrecord.outfiles import OutFiles
+from emberflow.tfrecord.paths import InputFile, find_files
+from emberflow.tfrecord.publish import sync_folders
+from emberflow.tfrecord.source import partitions_for, read_partition
+from emberflow.tfrecord.spark_types import arrow_schema
+from emberflow.tfrecord.writer import Written, check_columns, moves_of, target_of
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # Spark 4.1 asks for all new files at a time
+    SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
+    ReadMaxFiles = None  # type: ignore[misc,assignment]
+
+LOG = "_commits"
+
+
+class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads files as they come.
+
+    An offset holds the files that were seen, with their times, and the horizon: files older than the newest one by
+    more than `maxFileAge` are forgotten, and never read. So the files of a micro-batch follow from its two offsets
+    alone, also after a restart.
+    """
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = schema
+        self._options = options
+        self._bound: set[str] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the offset before the first file."""
+        return {"horizon": 0, "seen": {}}
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
+    ) -> dict[str, Any]:
+        """Return the offset after the files that are there now, or after as many as the limit allows."""
+        start = start or self.initialOffset()
+        fresh = [
+            file
+            for file in find_files(self._options)
+            if file.path not in start["seen"]
+            and _time(file) >= start["horizon"]
+            and (self._bound is None or file.path in self._bound)
+        ]
+        fresh.sort(key=lambda file: (file.modified, file.path))
+        if ReadMaxFiles is not None and isinstance(limit, ReadMaxFiles):
+            fresh = fresh[: limit.max_files]
+        if not fresh:
+            return start
+        seen = start["seen"] | {file.path: _time(file) for file in fresh}
+        horizon = max(start["horizon"], max(seen.values()) - int(1000 * self._options.max_file_age))
+        return {"horizon": horizon, "seen": {path: time for path, time in seen.items() if time >= horizon}}
+
+    def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802 - Spark's name
+        """Return how many files one micro-batch may have."""
+        return ReadMaxFiles(self._options.max_files) if self._options.max_files else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember the files that are there: the query ends after them."""
+        self._bound = {file.path for file in find_files(self._options)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the tasks for the files between two offsets."""
+        wanted = set(end["seen"]) - set(start["seen"])
+        if not wanted:
+            return []
+        files = [file for file in find_files(self._options) if file.path in wanted]
+        missing = wanted - {file.path for file in files}
+        if missing:
+            raise StorageError(
+                f"Files of this stream are gone before they were read. Received: {sorted(missing)[:3]}.",
+                fix="Keep files until the query has read them; start again with a new checkpoint if they are lost.",
+            )
+        return partitions_for(files, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Give the rows of one task as Arrow batches."""
+        return read_partition(partition, self._schema, self._options)
+
+
+class TFRecordStreamWriter(DataSourceStreamArrowWriter):
+    """Writes each micro-batch once, however often Spark runs it.
+
+    The files of a batch are moved into place under names that carry its number, then the batch is entered into a log.
+    A batch that is in the log is not written again; what an interrupted commit left is deleted before the next try.
+    """
+
+    def __init__(self, schema: StructType, options: Options, *, overwrite: bool) -> None:
+        self._options = options
+        self._overwrite = overwrite
+        self._path = target_of(options)
+        self._arrow = arrow_schema(schema)
+        # Batch numbers are those of one query: another query with its own checkpoint may write to the same folder.
+        self._query = hashlib.sha256(options.checkpoint.encode()).hexdigest()[:8]
+        check_columns(self._arrow, options)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task aside."""
+        files = OutFiles(folder=self._aside(), job=self._query, schema=self._arrow, options=self._options)
+        with files:
+            for batch in iterator:
+                files.write(batch)
+        return Written(files=files.begun, records=files.records)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the files of one micro-batch, unless that was done before."""
+        if not storage.exists(self._entry(batchId)):
+            before = [file.path for file in storage.list_files(self._path)]
+            self._delete_published(batchId)
+            moves = moves_of(messages)
+            final = {source: _marked(name, self._mark(batchId)) for source, name in moves.items()}
+            for source, name in final.items():
+                storage.rename(storage.join(self._aside(), source), storage.join(self._path, name))
+            sync_folders(self._path, final.values())
+            if self._overwrite:
+                self._delete_others(before)
+            storage.write_bytes(self._entry(batchId), json.dumps({"files": list(final.values())}).encode())
+        storage.delete(self._aside())
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        """Delete what the tasks have written, and what a failed commit has published."""
+        # In complete mode the rows before may be gone already: then those of this batch are better than none.
+        if not self._overwrite and not storage.exists(self._entry(batchId)):
+            self._delete_published(batchId)
+        storage.delete(self._aside())
+
+    def _entry(self, batch: int) -> str:
+        return storage.join(self._path, LOG, self._query, f"{batch:010d}.json")
+
+    def _mark(self, batch: int) -> str:
+        return f"part-{self._query}-{batch:010d}-"
+
+    def _delete_published(self, batch: int) -> None:
+        for file in storage.list_files(self._path):
+            if file.path.rpartition("/")[2].startswith(self._mark(batch)):
+                storage.delete(file.path)
+
+    def _delete_others(self, before: list[str]) -> None:
+        base = self._path.rstrip("/")
+        for path in before:
+            if not path[len(base) :].strip("/").startswith((LOG, ASIDE)):
+                storage.delete(path)
+
+    def _aside(self) -> str:
+        return aside_of(self._path, self._query)
+
+
+def _marked(name: str, mark: str) -> str:
+    folder, _, last = name.rpartition("/")
+    return "/".join(filter(None, [folder, mark + last.removeprefix("part-")]))
+
+
+def _time(file: InputFile) -> int:
+    return int(1000 * file.modified)
