@@ -92,6 +92,14 @@ def test_results_are_not_overwritten_while_somebody_holds_them() -> None:
         assert on_all(rings, work) == [[0, 2, 4, 6]] * 2
 
 
+def test_memory_of_results_that_nobody_holds_is_used_again() -> None:
+    def work(ring: Ring) -> list[int]:
+        return [ring.sum_arrays([np.ones(100_000, np.float32)])[0].ctypes.data for _ in range(3)]
+
+    with joined(2) as rings:
+        assert all(len(set(places)) == 1 for places in on_all(rings, work))
+
+
 def test_gather_takes_uneven_and_empty_arrays_in_rank_order() -> None:
     with joined(3) as rings:
         for pieces in on_all(rings, lambda ring: ring.all_gather(np.arange(ring.rank * 100_000))):

@@ -11,7 +11,7 @@ Who owns what:
     columns    which tensor a column becomes; the documented table of types
     convert    Arrow to numpy without a loop over rows
     gather     rows by position, in windows
-    buffers    memory of windows, used again
+    buffer_pool  memory that is used again, for windows and for the ring
     position   `Position`: where training stands, the same on every rank
     epochs     which rows come when: steps, orders, resume
     pipeline   windows to `tf.data.Dataset`: the only TensorFlow here

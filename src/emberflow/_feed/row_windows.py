@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from emberflow._feed.arrow_to_numpy import Wire, can_view, view_of, wire_of
-from emberflow._feed.buffers import Buffers
+from emberflow._feed.buffer_pool import BufferPool
 from emberflow._feed.spool import WIDE_ROW, Spool
 from emberflow._feed.tensor_columns import BYTES, Column
 
@@ -78,7 +78,7 @@ class Gatherer:
     def __init__(self, spool: Spool, parts: Sequence[Part]) -> None:
         self._spool = spool
         self._parts = parts
-        self._buffers = Buffers()
+        self._buffers = BufferPool()
         self._sources = [[_Source(spool, column, self._buffers) for column in part.columns] for part in parts]
 
     def fetch(self, positions: Rows) -> Wire:
@@ -134,7 +134,7 @@ class _Pick:
 class _Source:
     """One column of a spool, chunk by chunk."""
 
-    def __init__(self, spool: Spool, column: Column, buffers: Buffers) -> None:
+    def __init__(self, spool: Spool, column: Column, buffers: BufferPool) -> None:
         self._column = column
         self._buffers = buffers
         self._arrays = [column.leaf.of(chunk) for chunk in spool.chunks]

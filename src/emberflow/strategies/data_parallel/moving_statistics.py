@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from emberflow.strategies.data_parallel.broadcast import differing
 from emberflow.strategies.data_parallel.replica import Replica
-from emberflow.strategies.transport.shared_buffers import Array
+from emberflow.strategies.transport.interface import Array
 
 _ROWS = "rows by rank"
 _VALUES = " by rank"

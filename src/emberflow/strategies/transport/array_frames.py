@@ -15,7 +15,7 @@ import numpy as np
 
 from emberflow._protocol.sockets import keep_alive
 from emberflow.errors import PeerError
-from emberflow.strategies.periodic.combiners import Array
+from emberflow.strategies.transport.interface import Array
 
 OPEN, PUSH, PULL, FINISH, LEAVE, ANSWER, REFUSAL = range(1, 8)
 EXCHANGE_TIMEOUT = 600.0

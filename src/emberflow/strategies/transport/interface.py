@@ -2,8 +2,11 @@
 
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from emberflow.errors import PeerError
 
+Array = NDArray[Any]
 Tensor = Any  # tf.Tensor: TensorFlow has no types, and must not be imported here
 
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emberflow._feed.buffer_pool import BufferPool
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.handshake import SilentError
 from emberflow.errors import PeerError
-from emberflow.strategies.transport.interface import Tensor
+from emberflow.strategies.transport.interface import Array, Tensor
+from emberflow.strategies.transport.packed_arrays import pack
 from emberflow.strategies.transport.ring_link import Link
-from emberflow.strategies.transport.shared_buffers import Array, Buffers
 
 RECEIVE_TIMEOUT = 600.0
 _CHUNK = 1 << 18  # bytes added at once: small enough to be in the cache still, large enough to be few
@@ -51,7 +52,7 @@ class Ring:
         self.rank = rank
         self.ranks = ranks
         self._link = link
-        self._buffers = Buffers()
+        self._pool = BufferPool()
         self._scratch = memoryview(bytearray(_CHUNK))
 
     @staticmethod
@@ -128,10 +129,8 @@ class Ring:
         sums: dict[int, Array] = {}
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [place for place, array in enumerate(arrays) if array.dtype == dtype]
-            whole, views = self._buffers.lay_out([arrays[place] for place in places], dtype)
-            for place, view in zip(places, views, strict=True):
-                np.copyto(view, arrays[place])
-                sums[place] = view
+            whole, views = pack([arrays[place] for place in places], dtype, self._pool)
+            sums |= dict(zip(places, views, strict=True))
             shapes = sum((place + 1) * arrays[place].size for place in places)
             self.all_reduce(whole, shapes)
         return [sums[place] for place in range(len(arrays))]

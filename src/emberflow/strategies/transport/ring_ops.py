@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tensorflow as tf
-from emberflow.strategies.transport.interface import Tensor
+from emberflow.strategies.transport.interface import Array, Tensor
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport.ring import Ring
-    from emberflow.strategies.transport.shared_buffers import Array
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -35,7 +34,7 @@ def gather_tensor(ring: "Ring", tensor: Tensor) -> Tensor:
         return tensor
     wide = _widened(tensor)
 
-    def collect(array: "Array") -> "Array":
+    def collect(array: Array) -> Array:
         return np.concatenate(ring.all_gather(array)).reshape(-1, *array.shape[1:])
 
     whole = tf.numpy_function(collect, [wide], wide.dtype)
