@@ -10,6 +10,8 @@ import pytest
 
 from emberflow import storage
 from emberflow.errors import StorageError
+from emberflow.storage import files
+from emberflow.storage.location import locate
 
 
 @pytest.fixture(params=["local", "file-url", "memory"])
@@ -137,7 +139,7 @@ def test_a_file_whose_rename_fails_leaves_the_old_content_and_nothing_beside_it(
     def broken(source: str, to: str) -> None:
         raise StorageError("the server went away", fix="wait")
 
-    monkeypatch.setattr(storage, "rename", broken)
+    monkeypatch.setattr(files, "rename", broken)
     with pytest.raises(StorageError, match="went away"):
         storage.write_bytes(str(target), b"new")
     assert target.read_bytes() == b"old"
@@ -157,7 +159,7 @@ def test_a_failed_rename_brings_the_old_folder_back(
             raise StorageError("the server went away", fix="wait")
         real(source, to)
 
-    monkeypatch.setattr(storage, "rename", broken)
+    monkeypatch.setattr(files, "rename", broken)
     with pytest.raises(StorageError, match="went away"):
         storage.put_folder(folder, target)
     assert storage.list_folder(str(tmp_path / "root")) == [target]
@@ -200,9 +202,9 @@ def test_an_unknown_protocol_is_a_storage_error() -> None:
 
 def test_an_hdfs_client_is_never_cached() -> None:
     pytest.importorskip("hdfs_native")
-    first = storage._place("hdfs://name:9000/x")
+    first = locate("hdfs://name:9000/x")
     assert first.named("/x/y") == "hdfs://name:9000/x/y"
-    assert storage._place("hdfs://name:9000/x").fs is not first.fs
+    assert locate("hdfs://name:9000/x").fs is not first.fs
 
 
 @pytest.mark.parametrize(

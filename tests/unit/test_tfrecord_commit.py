@@ -15,6 +15,7 @@ import pytest
 
 from emberflow import storage
 from emberflow.errors import StorageError
+from emberflow.storage import files
 from emberflow.tfrecord.journal import ASIDE, aside_of, read_success, write_journal
 from emberflow.tfrecord.publish import publish
 from tests.unit.test_tfrecord_reading import rows_of, xs
@@ -62,7 +63,9 @@ class Faults:
 def injected(faults: Faults) -> Iterator[Faults]:
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
-            patch.setattr(storage, name, faults.wrap(getattr(storage, name)))
+            wrapped = faults.wrap(getattr(storage, name))
+            for module in (storage, files):  # `write_bytes` renames and deletes too
+                patch.setattr(module, name, wrapped)
         yield faults
 
 

@@ -104,9 +104,8 @@ class Parquet:
     def _dataset(self) -> Any:
         path, filesystem = self.path, None
         if not storage.is_local(path):
-            place = storage._place(path)  # noqa: SLF001 - the file system, with the options we use everywhere
-            path = place.path
-            filesystem = PyFileSystem(FSSpecHandler(place.fs))
+            fs, path = storage.file_system(path)
+            filesystem = PyFileSystem(FSSpecHandler(fs))
         else:
             path = path.removeprefix("file://").removeprefix("file:")
         with self._translated():

@@ -1,7 +1,7 @@
-"""SCORING: what a model takes and gives, and rows through it.
+"""Scoring: a model's inputs and outputs, and rows through it.
 
-The driver reads the model's facts (`facts`, `saved_model`, `keras_model`), plans inputs and outputs (`inputs`,
-`outputs`) and ships the model (`source`). A task cuts its rows into batches (`task`), finds those that do not fit
-(`rows`), and asks the model, which its process loads once (`predictor`). With GPUs the model is in a process that the
-executor's tasks share (`gpu_scorer` on the tasks' side, `server` on its own).
+The driver describes the model, plans its inputs and outputs, and ships it (`score_plan`, `describe`, `model_source`).
+A task cuts its rows into batches, rejects rows that do not fit, and calls the model, which its process loads once
+(`score_task`, `scoring`, `predictor`). With GPUs the model is in a process that all tasks of an executor share
+(`gpu_scorer` in the task, `gpu_server` in that process).
 """

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from emberflow import storage
-from emberflow._durable import sync_folder
 from emberflow.errors import StorageError
 from emberflow.tfrecord.journal import (
     SUCCESS,
@@ -82,7 +81,7 @@ def sync_folders(path: str, names: Iterable[str]) -> None:
         return
     _, base = storage.file_system(path)
     for folder in {PurePosixPath()} | {folder for name in names for folder in _folders(name)}:
-        sync_folder(Path(base / folder))
+        storage.sync_folder(Path(base / folder))
 
 
 def _clear_others(path: str, write: str) -> None:

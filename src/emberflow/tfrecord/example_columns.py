@@ -1,24 +1,19 @@
-"""Functions on columns, and the look at a path before writing."""
+"""Columns of serialized Examples from structs, and back, as Arrow UDFs."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from emberflow import storage
-from emberflow._driver.interpreter import driver_python, map_in_arrow
-from emberflow.errors import StorageError
+from emberflow._driver.interpreter import driver_python
 from emberflow.tfrecord.codec.decode import decode
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import Column, Doubles, RecordType, columns_of
 from emberflow.tfrecord.codec.protobuf import PAD, copy_ragged
 from emberflow.tfrecord.codec.record_frames import Chunk
-from emberflow.tfrecord.paths import qualified
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -88,19 +83,3 @@ def _with_nulls(values: Any, given: Any) -> Any:
         return values
     is_there = np.asarray(given.is_valid())
     return values.take(pa.array(np.where(is_there, np.cumsum(is_there) - 1, 0), mask=~is_there))
-
-
-def check_absent(spark: "SparkSession", path: str, *, is_error: bool) -> bool:
-    """Say whether there is nothing at a path, as an executor sees it; where there is, raise if that is an error."""
-
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            yield pa.RecordBatch.from_pydict({"found": [storage.exists(qualified(path))]})
-
-    (row,) = map_in_arrow(spark.range(1, numPartitions=1), look, "found boolean").collect()
-    if row["found"] and is_error:
-        raise StorageError(
-            f"Expected nothing at the path. Received: path={path!r}, which exists.",
-            fix='Choose another path, or mode="append", "overwrite" or "ignore".',
-        )
-    return not row["found"]

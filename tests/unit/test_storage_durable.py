@@ -8,6 +8,7 @@ import pytest
 
 from emberflow import storage
 from emberflow.errors import StorageError
+from emberflow.storage import files
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_folder_is_on_disk_before_its_name_and_the_old_one_goes_last(
     calls = DiskCalls(monkeypatch)
     deleted: list[int] = []
     delete = storage.delete
-    monkeypatch.setattr(storage, "delete", lambda path: (deleted.append(len(calls.seen)), delete(path)))
+    monkeypatch.setattr(files, "delete", lambda path: (deleted.append(len(calls.seen)), delete(path)))
     storage.put_folder(folder, str(target))
     renamed = calls.place("rename", target)
     before = [Path(path) for kind, path in calls.seen[:renamed] if kind == "sync"]

@@ -1,0 +1,48 @@
+"""Files and folders on local disk, HDFS and object stores, through one small set of functions.
+
+A path is a local path (``/data/x``, ``x``, ``file:/data/x``) or any URL that fsspec supports (``hdfs://``,
+``s3://``, ``gs://``, ``memory://``). Returned paths have the form of the path that was passed in. Files and folders
+are published atomically; on local disk they also survive a power failure.
+"""
+
+from emberflow.storage.durable import sync_folder
+from emberflow.storage.files import (
+    delete,
+    exists,
+    glob,
+    is_folder,
+    list_folder,
+    open_file,
+    publish,
+    read_bytes,
+    rename,
+    write_bytes,
+)
+from emberflow.storage.folders import MANIFEST, StoredFile, folder_root, get_folder, list_files, put_folder
+from emberflow.storage.location import RENAMING, file_system, is_local, join, protocol_of, sibling
+
+__all__ = [
+    "MANIFEST",
+    "RENAMING",
+    "StoredFile",
+    "delete",
+    "exists",
+    "file_system",
+    "folder_root",
+    "get_folder",
+    "glob",
+    "is_folder",
+    "is_local",
+    "join",
+    "list_files",
+    "list_folder",
+    "open_file",
+    "protocol_of",
+    "publish",
+    "put_folder",
+    "read_bytes",
+    "rename",
+    "sibling",
+    "sync_folder",
+    "write_bytes",
+]

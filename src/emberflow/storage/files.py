@@ -1,0 +1,117 @@
+"""Files on any storage: read, write atomically, list, rename, delete."""
+
+import posixpath
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from emberflow.errors import StorageError
+from emberflow.storage.durable import make_parent, sync_content, sync_name
+from emberflow.storage.location import (
+    HADOOP,
+    LOCAL,
+    RENAMING,
+    locate,
+    name_of,
+    protocol_of,
+    sibling,
+    translated,
+)
+
+
+@contextmanager
+def open_file(path: str, mode: str = "rb") -> Iterator[IO[Any]]:
+    """Open a file for the length of the block; missing folders are created when writing.
+
+    While the block runs, other programs may see a part of the file. `write_bytes` is atomic.
+    """
+    location = locate(path)
+    with translated(path):
+        if mode[0] in "wxa":
+            location.fs.makedirs(posixpath.dirname(location.path), exist_ok=True)
+        file = location.fs.open(location.path, mode)
+    with file:
+        yield file
+
+
+def read_bytes(path: str) -> bytes:
+    """Return the whole content of a file."""
+    with open_file(path) as file:
+        return bytes(file.read())
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Write a file atomically: a reader sees the old content or the new one."""
+    if protocol_of(path) not in RENAMING:
+        with open_file(path, "wb") as file:  # an object appears only when its upload is complete
+            file.write(content)
+        return
+    aside = sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.tmp")
+    make_parent(path)
+    try:
+        with open_file(aside, "wb") as file:
+            file.write(content)
+        publish(aside, path)
+    except BaseException:
+        with suppress(StorageError):
+            delete(aside)
+        raise
+
+
+def exists(path: str) -> bool:
+    """Tell whether a file or folder exists."""
+    location = locate(path)
+    with translated(path):
+        return bool(location.fs.exists(location.path))
+
+
+def is_folder(path: str) -> bool:
+    """Tell whether a folder exists; on object stores, whether anything is below the path."""
+    location = locate(path)
+    with translated(path):
+        return bool(location.fs.isdir(location.path))
+
+
+def list_folder(path: str) -> list[str]:
+    """Return the paths directly in a folder, sorted; an empty list where there is no folder."""
+    location = locate(path)
+    with translated(path):
+        found = location.fs.ls(location.path, detail=False) if location.fs.isdir(location.path) else []
+        names = {name.rstrip("/") for name in found} - {location.path}
+        return sorted(location.named(name) for name in names)
+
+
+def glob(pattern: str) -> list[str]:
+    """Return the paths that match ``*``, ``?``, ``[..]`` and ``**``, sorted."""
+    location = locate(pattern)
+    with translated(pattern):
+        return sorted(location.named(path) for path in location.fs.glob(location.path))
+
+
+def delete(path: str) -> None:
+    """Delete a file or a whole folder; a missing one is no error."""
+    location = locate(path)
+    with translated(path), suppress(FileNotFoundError):
+        location.fs.rm(location.path, recursive=True)
+
+
+def rename(source: str, target: str) -> None:
+    """Move a file or folder within one file system; atomic for the protocols in `RENAMING`."""
+    location = locate(source)
+    to = locate(target).path
+    with translated(target):
+        location.fs.makedirs(posixpath.dirname(to), exist_ok=True)
+        if location.protocol in LOCAL:
+            Path(location.path).replace(to)
+        else:
+            more = {"overwrite": True} if location.protocol in HADOOP else {}
+            location.fs.mv(location.path, to, recursive=True, **more)
+
+
+def publish(source: str, target: str) -> None:
+    """Rename a file or folder to its final name; on local disk its content is synced before, its name after."""
+    sync_content(source)
+    rename(source, target)
+    sync_name(target)

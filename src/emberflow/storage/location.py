@@ -1,0 +1,148 @@
+"""A path or URL: its protocol, its file system, and the errors of that file system's driver."""
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from emberflow.errors import StorageError
+
+LOCAL = frozenset({"file", "local"})
+HADOOP = frozenset({"hdfs", "viewfs"})
+RENAMING = LOCAL | HADOOP  # a rename is atomic here
+
+# Hadoop's protocol names and the names that fsspec has for the same stores.
+_SAME_STORE = {"s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+_DRIVERS = {
+    **dict.fromkeys(["hdfs", "viewfs"], "'emberflow[hdfs]'"),
+    **dict.fromkeys(["s3", "s3a"], "s3fs"),
+    **dict.fromkeys(["gs", "gcs"], "gcsfs"),
+    **dict.fromkeys(["abfs", "az", "adl"], "adlfs"),
+    "sftp": "paramiko",
+    "smb": "smbprotocol",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A path with its file system.
+
+    `prefix` and `cut` turn a path in the driver's form back into the user's form: ``bucket/x`` into
+    ``s3://bucket/x``, and ``container/x`` into ``abfss://container@account/x``.
+    """
+
+    fs: Any
+    path: str
+    protocol: str
+    prefix: str
+    cut: int = 0
+
+    def named(self, path: str) -> str:
+        """Return a path of this file system in the user's form."""
+        return self.prefix + path[self.cut :]
+
+
+def protocol_of(path: str) -> str:
+    """Return the part before ``:/``, and ``file`` for a plain path.
+
+    >>> protocol_of("s3://bucket/x"), protocol_of("/data/x"), protocol_of("file:/data/x")
+    ('s3', 'file', 'file')
+    """
+    head, colon, rest = path.partition(":")
+    return head.lower() if colon and rest.startswith("/") and head.isalnum() else "file"
+
+
+def is_local(path: str) -> bool:
+    """Tell whether the path is on this machine's own disk."""
+    return protocol_of(path) in LOCAL
+
+
+def join(base: str, *parts: str) -> str:
+    """Join the parts to a path or URL with single slashes.
+
+    >>> join("s3://bucket/models/", "mnist", "1")
+    's3://bucket/models/mnist/1'
+    """
+    head = base if base.endswith("://") or not base.strip("/") else base.rstrip("/")
+    return posixpath.join(head, *(part.strip("/") for part in parts))
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a path, and the path in that file system's form."""
+    location = locate(path)
+    return location.fs, location.path
+
+
+def sibling(path: str, name: str) -> str:
+    """Return the path of another name in the same folder.
+
+    >>> sibling("hdfs://host/models/mnist", ".mnist.tmp")  # doctest: +SKIP
+    'hdfs://host/models/.mnist.tmp'
+    """
+    location = locate(path)
+    return join(location.named(posixpath.dirname(location.path)), name)
+
+
+def locate(path: str) -> Location:
+    """Return a path with its file system, opened with the options used everywhere in emberflow."""
+    from fsspec.core import url_to_fs
+
+    protocol = protocol_of(path)
+    known = _SAME_STORE.get(protocol, protocol)
+    options = {} if protocol in LOCAL else {"use_listings_cache": False}  # other programs write there too
+    if protocol in HADOOP:
+        # A cached hdfs-native client hangs every process forked later, the launch of the JVM included.
+        options = {"skip_instance_cache": True}
+    try:
+        fs, inside = url_to_fs(path if protocol in LOCAL else known + path[len(protocol) :], **options)
+    except (ImportError, ValueError) as error:
+        raise _no_driver(path, known, error) from error
+    except Exception as error:
+        raise _failed(path, error) from error
+    inside = inside.rstrip("/")
+    if protocol in LOCAL:
+        return Location(
+            fs=fs, path=inside, protocol=protocol, prefix="file:" if path.startswith("file:") else ""
+        )
+    url = path.rstrip("/")
+    cut = 0 if url.endswith(inside) else len(inside.partition("/")[0])
+    prefix = url[: len(url) - len(inside[cut:])]
+    return Location(fs=fs, path=inside, protocol=protocol, prefix=prefix, cut=cut)
+
+
+def _no_driver(path: str, protocol: str, error: Exception) -> StorageError:
+    package = _DRIVERS.get(protocol)
+    return StorageError(
+        f"No driver for {protocol}:// is installed ({error}). Received: path={path!r}.",
+        fix=f"pip install {package}"
+        if package
+        else "Use a protocol that fsspec supports, or install its driver.",
+    )
+
+
+def _failed(path: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"The storage failed: {type(error).__name__}: {error}. Received: path={path!r}.",
+        fix="Check that the path exists, that the host responds, and that this user has permission.",
+    )
+
+
+def name_of(path: str) -> str:
+    """Return the last part of a path.
+
+    >>> name_of("s3://bucket/models/mnist/")
+    'mnist'
+    """
+    return posixpath.basename(path.rstrip("/"))
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn any driver's errors into StorageError; FileNotFoundError passes unchanged."""
+    try:
+        yield
+    except (StorageError, FileNotFoundError):
+        raise
+    except Exception as error:
+        raise _failed(path, error) from error
