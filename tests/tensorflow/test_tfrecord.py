@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
+from emberflow.tfrecord.compression import CODECS
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import find_files, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
-from emberflow.tfrecord.record_files import suffix_of, writing
+from emberflow.tfrecord.record_files import writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +35,8 @@ TF_COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 
 def write(table: Any, path: Path, compression: Any = "none", record_type: Any = "Example") -> str:
     (batch,) = table.combine_chunks().to_batches()
-    name = str(path / f"x{suffix_of(compression)}")
-    with writing(name, compression) as out:
+    name = str(path / f"x{CODECS[compression].suffix}")
+    with writing(name, CODECS[compression]) as out:
         out.write(encode(batch, columns_of(batch.schema, record_type), record_type, "float").data)
     return name
 
@@ -109,7 +110,7 @@ def feature(**kind: Any) -> Any:
 
 @pytest.mark.parametrize("compression", TF_COMPRESSION)
 def test_we_read_what_tensorflow_writes(tmp_path: Path, compression: str) -> None:
-    path = str(tmp_path / f"x{suffix_of(compression)}")  # type: ignore[arg-type]
+    path = str(tmp_path / f"x{CODECS[compression].suffix}")
     with tf.io.TFRecordWriter(path, TF_COMPRESSION[compression]) as writer:
         for number in range(500):
             features = {

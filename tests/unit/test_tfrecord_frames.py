@@ -22,7 +22,8 @@ from emberflow.tfrecord.codec.record_frames import (
     masked,
     read_chunks,
 )
-from emberflow.tfrecord.record_files import Inflated, first_record, read_file, writing
+from emberflow.tfrecord.compression import CODECS
+from emberflow.tfrecord.record_files import first_record, read_file, writing
 
 SMALL = FrameRules(chunk_bytes=64)
 PAYLOADS = [b"", b"a", b"record two", b"\x00" * 40, b"the last one"]
@@ -121,43 +122,49 @@ def test_a_record_larger_than_the_buffer_is_read() -> None:
     assert read(frame_one(b"x") + frame_one(large) + frame_one(b"y"))[0] == [b"x", large, b"y"]
 
 
+def inflated(data: bytes, codec: str = "gzip") -> Any:
+    make = CODECS[codec].reading
+    assert make is not None
+    return make(io.BytesIO(data))
+
+
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 def test_compressed_files_and_each_way_to_cut_them(compression: Any) -> None:
     data = gzip.compress(FILE) if compression == "gzip" else zlib.compress(FILE)
-    assert collect(read_chunks(Inflated(io.BytesIO(data), compression), SMALL)) == (PAYLOADS, [], None)
+    assert collect(read_chunks(inflated(data, compression), SMALL)) == (PAYLOADS, [], None)
     for cut in range(1, len(data)):
-        good, _, broken = collect(read_chunks(Inflated(io.BytesIO(data[:cut]), compression), SMALL))
+        good, _, broken = collect(read_chunks(inflated(data[:cut], compression), SMALL))
         assert good == PAYLOADS[: len(good)]
         assert broken is not None
         assert "cut short" in str(broken)
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 0xFF
-    good, _, broken = collect(read_chunks(Inflated(io.BytesIO(bytes(flipped)), compression), SMALL))
+    good, _, broken = collect(read_chunks(inflated(bytes(flipped), compression), SMALL))
     assert broken is not None
     assert all(payload in PAYLOADS for payload in good)
 
 
 def test_joined_gzip_files_are_one_file() -> None:
     data = gzip.compress(FILE) + gzip.compress(frame_one(b"more"))
-    assert collect(read_chunks(Inflated(io.BytesIO(data), "gzip"), SMALL))[0] == [*PAYLOADS, b"more"]
+    assert collect(read_chunks(inflated(data), SMALL))[0] == [*PAYLOADS, b"more"]
 
 
 def test_an_exploding_gzip_is_refused_in_little_memory() -> None:
     data = gzip.compress(b"\x01" * (256 << 20), 9)
     tracemalloc.start()
-    _, _, broken = collect(read_chunks(Inflated(io.BytesIO(data), "gzip"), FrameRules(chunk_bytes=1 << 16)))
+    _, _, broken = collect(read_chunks(inflated(data), FrameRules(chunk_bytes=1 << 16)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert "checksum" in str(broken)
     assert peak < 8 << 20
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+@pytest.mark.parametrize("compression", CODECS)
 def test_written_files_come_back(tmp_path: Path, compression: Any) -> None:
     path = str(tmp_path / "x.tfrecord")
-    with writing(path, compression) as out:
+    with writing(path, CODECS[compression]) as out:
         out.write(FILE)
-    assert collect(read_file(path, compression, SMALL)) == (PAYLOADS, [], None)
+    assert collect(read_file(path, CODECS[compression], SMALL)) == (PAYLOADS, [], None)
 
 
 def test_parts_of_a_file_give_each_record_once_wherever_they_are_cut(tmp_path: Path) -> None:
@@ -170,7 +177,7 @@ def test_parts_of_a_file_give_each_record_once_wherever_they_are_cut(tmp_path: P
         edges = sorted({0, *(source.randrange(1, size) for _ in range(4))})
         got = []
         for start, stop in zip(edges, [*edges[1:], None], strict=True):
-            good, corrupt, broken = collect(read_file(str(path), "none", SMALL, start, stop))
+            good, corrupt, broken = collect(read_file(str(path), CODECS["none"], SMALL, start, stop))
             assert (corrupt, broken) == ([], None)
             got += good
         assert got == payloads
@@ -183,7 +190,7 @@ def test_a_record_of_records_does_not_mislead_the_parts(tmp_path: Path) -> None:
     middle = 21 + 12 + 400
     assert first_record(io.BytesIO(path.read_bytes()), middle, SMALL) < 21 + 16 + len(inner)
     with pytest.raises(DataError, match="cannot be read in parts") as caught:
-        list(read_file(str(path), "none", SMALL, 0, middle))
+        list(read_file(str(path), CODECS["none"], SMALL, 0, middle))
     assert "splitBytes" in caught.value.fix
 
 
@@ -192,6 +199,6 @@ def test_a_corrupt_record_at_a_seam_is_reported_once(tmp_path: Path) -> None:
     data = bytearray(FILE)
     data[16 + 17 + 12] ^= 1
     path.write_bytes(data)
-    first = collect(read_file(str(path), "none", SMALL, 0, 33))
-    second = collect(read_file(str(path), "none", SMALL, 33, None))
+    first = collect(read_file(str(path), CODECS["none"], SMALL, 0, 33))
+    second = collect(read_file(str(path), CODECS["none"], SMALL, 33, None))
     assert (first[0] + second[0], first[1], second[1]) == ([*PAYLOADS[:2], *PAYLOADS[3:]], [2], [])

@@ -16,6 +16,7 @@ from emberflow.errors import ConfigError, DataError, StorageError
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import frame_one, masked
+from emberflow.tfrecord.compression import CODECS
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import Part, find_files, folder_of, qualified, split_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
@@ -103,9 +104,10 @@ def test_options_are_read_as_both_connectors_write_them() -> None:
             "writeLocality": "local",
         }
     )
-    assert (parsed.record_type, parsed.compression, parsed.locality) == ("SequenceExample", "gzip", "local")
-    assert parse_options({"codec": ""}).compression == "none"
-    assert parse_options({"COMPRESSION": "GZIP"}).compression == "gzip"
+    assert (parsed.record_type, parsed.locality) == ("SequenceExample", "local")
+    assert parsed.compression is CODECS["gzip"]
+    assert parse_options({"codec": ""}).compression is CODECS["none"]
+    assert parse_options({"COMPRESSION": "GZIP"}).compression is CODECS["gzip"]
     assert parse_options({"columns": '["a,b", "c"]'}).columns == ("a,b", "c")
     assert parse_options({"columns": "a, b"}).columns == ("a", "b")
     assert parse_options({"maxFileAge": "2h"}).max_file_age == 7200

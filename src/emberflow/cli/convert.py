@@ -58,7 +58,7 @@ def _convert(
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task(f"{source} to {out}", total=rows.total)
 
-        def tell(done: int, total: int | None) -> None:
+        def show(done: int, total: int | None) -> None:
             progress.update(bar, completed=done, total=total)
 
-        return convert_file(target, to=out, rows=rows, tell=tell, options=given)
+        return convert_file(target, to=out, rows=rows, on_progress=show, options=given)

@@ -1,4 +1,4 @@
-"""The options of the data source, checked, from the strings that Spark passes on."""
+"""The options of the data source, parsed and checked from the strings that Spark passes."""
 
 import json
 from collections.abc import Mapping
@@ -8,30 +8,19 @@ from typing import Any, Literal, get_args
 from emberflow.errors import ConfigError
 from emberflow.tfrecord.codec.feature_columns import CORRUPT, Doubles, RecordType
 from emberflow.tfrecord.codec.record_frames import CHUNK_BYTES, MAX_RECORD_BYTES, FrameRules
+from emberflow.tfrecord.compression import CODECS, Codec, codec_named
 
-Compression = Literal["none", "gzip", "zlib"]
 ParseMode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 Locality = Literal["distributed", "local"]
 
-SPLIT_BYTES = 128 << 20
-SUFFIXES: dict[Compression, str] = {"none": "", "gzip": ".gz", "zlib": ".deflate"}
-
-_CODECS: dict[str, Compression] = {
-    "": "none",
-    "none": "none",
-    "uncompressed": "none",
-    "gzip": "gzip",
-    "zlib": "zlib",
-    "deflate": "zlib",
-    "org.apache.hadoop.io.compress.gzipcodec": "gzip",
-    "org.apache.hadoop.io.compress.defaultcodec": "zlib",
-    "org.apache.hadoop.io.compress.deflatecodec": "zlib",
-}
+SPLIT_BYTES = 128 << 20  # of one task: the default of spark.sql.files.maxPartitionBytes
+INFER_RECORDS = 1000
+MAX_FILE_AGE = 7 * 86400.0  # seconds; the default of Spark's own file streams
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user asked for.
+    """The options that the user set.
 
     Attributes:
         paths: Files, folders, patterns and comma lists to read, or the one folder to write.
@@ -40,14 +29,14 @@ class Options:
 
     paths: tuple[str, ...] = ()
     record_type: RecordType = "Example"
-    compression: Compression | None = None
+    compression: Codec | None = None
     mode: ParseMode = "FAILFAST"
     corrupt_column: str = CORRUPT
     verify: bool = True
     max_record_bytes: int = MAX_RECORD_BYTES
     columns: tuple[str, ...] = ()
     packed: tuple[str, ...] = ()
-    infer_records: int = 1000
+    infer_records: int = INFER_RECORDS
     sampling_ratio: float | None = None
     glob_filter: str = ""
     recursive: bool = False
@@ -62,7 +51,7 @@ class Options:
     partition_overwrite: Literal["static", "dynamic"] = "static"
     if_exists: Literal["", "error"] = ""
     max_files: int = 0
-    max_file_age: float = 7 * 86400.0
+    max_file_age: float = MAX_FILE_AGE
     checkpoint: str = ""
 
     @property
@@ -79,40 +68,40 @@ class Options:
 
 
 def parse_options(raw: Mapping[str, str]) -> Options:
-    """Return the checked options; raise ConfigError for one that cannot be meant."""
-    given = _Given({key.lower(): value for key, value in raw.items()})
+    """Return the checked options; raise ConfigError for an invalid one."""
+    raw_options = _RawOptions({key.lower(): value for key, value in raw.items()})
     return Options(
-        paths=given.paths(),
-        record_type=given.choice("recordType", get_args(RecordType), "Example"),
-        compression=given.compression(),
-        mode=given.choice("mode", get_args(ParseMode), "FAILFAST"),
-        corrupt_column=given.text("columnNameOfCorruptRecord", CORRUPT),
-        verify=given.flag("verifyCrc", True),
-        max_record_bytes=given.number("maxRecordBytes", MAX_RECORD_BYTES, least=1),
-        columns=given.names("columns"),
-        packed=given.names("packed"),
-        infer_records=given.number("inferRecords", 1000, least=1),
-        sampling_ratio=given.ratio("samplingRatio"),
-        glob_filter=given.text("pathGlobFilter", ""),
-        recursive=given.flag("recursiveFileLookup", False),
-        ignore_corrupt_files=given.flag("ignoreCorruptFiles", False),
-        split_bytes=given.number("splitBytes", SPLIT_BYTES, least=0),
-        batch_bytes=given.number("batchBytes", CHUNK_BYTES, least=64),
-        doubles=given.choice("doubles", get_args(Doubles), "float"),
-        level=given.number("compressionLevel", -1, least=-1),
-        records_per_file=given.number("recordsPerFile", 0, least=0),
-        locality=given.choice("writeLocality", get_args(Locality), "distributed"),
-        partition_by=given.names("partitionColumns"),
-        partition_overwrite=given.choice("partitionOverwriteMode", ("static", "dynamic"), "static"),
-        if_exists=given.choice("ifExists", ("", "error"), ""),
-        max_files=given.number("maxFilesPerTrigger", 0, least=0),
-        max_file_age=given.seconds("maxFileAge", 7 * 86400.0),
-        checkpoint=given.text("checkpointLocation", ""),
+        paths=raw_options.paths(),
+        record_type=raw_options.choice("recordType", get_args(RecordType), "Example"),
+        compression=raw_options.compression(),
+        mode=raw_options.choice("mode", get_args(ParseMode), "FAILFAST"),
+        corrupt_column=raw_options.text("columnNameOfCorruptRecord", CORRUPT),
+        verify=raw_options.flag("verifyCrc", True),
+        max_record_bytes=raw_options.number("maxRecordBytes", MAX_RECORD_BYTES, least=1),
+        columns=raw_options.names("columns"),
+        packed=raw_options.names("packed"),
+        infer_records=raw_options.number("inferRecords", INFER_RECORDS, least=1),
+        sampling_ratio=raw_options.ratio("samplingRatio"),
+        glob_filter=raw_options.text("pathGlobFilter", ""),
+        recursive=raw_options.flag("recursiveFileLookup", False),
+        ignore_corrupt_files=raw_options.flag("ignoreCorruptFiles", False),
+        split_bytes=raw_options.number("splitBytes", SPLIT_BYTES, least=0),
+        batch_bytes=raw_options.number("batchBytes", CHUNK_BYTES, least=64),
+        doubles=raw_options.choice("doubles", get_args(Doubles), "float"),
+        level=raw_options.number("compressionLevel", -1, least=-1),
+        records_per_file=raw_options.number("recordsPerFile", 0, least=0),
+        locality=raw_options.choice("writeLocality", get_args(Locality), "distributed"),
+        partition_by=raw_options.names("partitionColumns"),
+        partition_overwrite=raw_options.choice("partitionOverwriteMode", ("static", "dynamic"), "static"),
+        if_exists=raw_options.choice("ifExists", ("", "error"), ""),
+        max_files=raw_options.number("maxFilesPerTrigger", 0, least=0),
+        max_file_age=raw_options.seconds("maxFileAge", MAX_FILE_AGE),
+        checkpoint=raw_options.text("checkpointLocation", ""),
     )
 
 
-class _Given:
-    """The options as they came; each method reads one kind."""
+class _RawOptions:
+    """The options as Spark passes them; each method parses one type."""
 
     def __init__(self, raw: dict[str, str]) -> None:
         self._raw = raw
@@ -164,23 +153,24 @@ class _Given:
         found = json.loads(value) if value.startswith("[") else value.split(",")
         return tuple(part.strip() for part in found if part.strip())
 
-    def compression(self) -> Compression | None:
+    def compression(self) -> Codec | None:
         name = "compression" if "compression" in self._raw else "codec"
         if name not in self._raw:
             return None
         value = self._raw[name]
-        if value.lower() not in _CODECS:
-            raise _wrong(name, value, "none, gzip or zlib: TensorFlow reads no other")
-        return _CODECS[value.lower()]
+        codec = codec_named(value)
+        if codec is None:
+            raise _wrong(name, value, f"one of {', '.join(CODECS)}; TensorFlow reads no other")
+        return codec
 
     def paths(self) -> tuple[str, ...]:
-        if "paths" in self._raw:  # what load([a, b]) sends
+        if "paths" in self._raw:  # load([a, b]) sends this
             return tuple(json.loads(self._raw["paths"]))
         return (self._raw["path"],) if "path" in self._raw else ()
 
 
 def _wrong(name: str, value: str, expected: str) -> ConfigError:
     return ConfigError(
-        f"Option {name!r} takes {expected}. Received: {name}={value!r}.",
-        fix=f'.option("{name}", ...) with {expected}.',
+        f"Option {name!r} must be {expected}. Received: {name}={value!r}.",
+        fix=f'Pass .option("{name}", ...) with {expected}.',
     )

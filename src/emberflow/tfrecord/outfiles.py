@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from emberflow import storage
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
+from emberflow.tfrecord.compression import CODECS
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.paths import folder_of
 from emberflow.tfrecord.publish import sync_folders
-from emberflow.tfrecord.record_files import suffix_of, writing
+from emberflow.tfrecord.record_files import writing
 
 _ROWS, _BYTES = 4096, 3 << 20
 """What is encoded at a time, at most: more would not stay in the processor's cache."""
@@ -74,9 +75,9 @@ class OutFiles(AbstractContextManager["OutFiles"]):
         if folder not in self._open:
             if len(self._open) >= _OPEN:  # the folder used least lately waits longest for its next row
                 self._open.pop(next(iter(self._open))).close()
-            compression = self._options.compression or "none"
+            codec = self._options.compression or CODECS["none"]
             stem = f"{self._stem}-{self._numbers:03d}" if self._numbers else self._stem
-            name = "/".join(filter(None, [folder, stem + suffix_of(compression)]))
+            name = "/".join(filter(None, [folder, stem + codec.suffix]))
             self._numbers += 1
             self.names.append(name)
             self._open[folder] = _OutFile(storage.join(self._folder, self._begun(name)), self._options)
@@ -124,7 +125,7 @@ class _OutFile:
         self.records = 0
         self._holding = ExitStack()
         self._stream = self._holding.enter_context(
-            writing(path, options.compression or "none", options.level)
+            writing(path, options.compression or CODECS["none"], options.level)
         )
 
     def write(self, data: Any, records: int) -> None:

@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote
 
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
+from emberflow.tfrecord.compression import codec_of
 from emberflow.tfrecord.journal import uncounted_files
 from emberflow.tfrecord.options import SPLIT_BYTES, Options
-from emberflow.tfrecord.record_files import compression_of
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _LEAST_SPLIT = 16 << 20
@@ -193,8 +193,8 @@ def split_files(files: Iterable[InputFile], options: Options) -> list[list[Part]
 
 
 def _parts(file: InputFile, share: int, options: Options) -> list[Part]:
-    is_plain = compression_of(file.path, options.compression) == "none"
-    if not is_plain or not options.verify or not options.split_bytes or file.size <= share * 3 // 2:
+    is_splittable = codec_of(file.path, options.compression).is_splittable
+    if not is_splittable or not options.verify or not options.split_bytes or file.size <= share * 3 // 2:
         return [Part(file=file)]
     count = -(-file.size // share)
     edges = [file.size * place // count for place in range(count)]

@@ -11,10 +11,11 @@ from emberflow.errors import ConfigError, DataError
 from emberflow.tfrecord.codec.decode import Decoded, decode
 from emberflow.tfrecord.codec.feature_columns import Column, columns_of, pack
 from emberflow.tfrecord.codec.record_frames import Chunk
+from emberflow.tfrecord.compression import codec_of
 from emberflow.tfrecord.infer import infer
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.paths import InputFile, Part
-from emberflow.tfrecord.record_files import compression_of, read_file
+from emberflow.tfrecord.record_files import read_file
 
 _FILES = 16
 """How many files a schema is inferred from when no ratio is asked for."""
@@ -61,9 +62,9 @@ def read_parts(parts: Sequence[Part], plan: Plan, options: Options) -> Iterator[
     """Give the rows of some parts as record batches of the plan's schema."""
     for part in parts:
         path = part.file.path
-        compression = compression_of(path, options.compression)
+        codec = codec_of(path, options.compression)
         try:
-            for chunk in read_file(path, compression, options.rules, part.start, part.stop):
+            for chunk in read_file(path, codec, options.rules, part.start, part.stop):
                 batch = read_chunk(chunk, part.file, plan, options)
                 if batch.num_rows:
                     yield batch
@@ -186,7 +187,7 @@ def _sample(files: Sequence[InputFile], options: Options) -> Iterator[bytes]:
 
 
 def _payloads(file: InputFile, options: Options) -> Iterator[bytes]:
-    for chunk in read_file(file.path, compression_of(file.path, options.compression), options.rules):
+    for chunk in read_file(file.path, codec_of(file.path, options.compression), options.rules):
         broken = set(chunk.corrupt.tolist())
         if (broken or chunk.broken is not None) and not _may_skip(options):
             error = chunk.broken or _wrong_checksum(chunk, min(broken))

@@ -16,10 +16,11 @@ from emberflow._feed.file_source import Fragment
 from emberflow.errors import ConfigError, DataError
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import HEAD, TAIL, Chunk, read_chunks
+from emberflow.tfrecord.compression import codec_of
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.paths import InputFile, find_files
 from emberflow.tfrecord.reading import infer_schema, make_plan, read_chunk
-from emberflow.tfrecord.record_files import compression_of, read_file
+from emberflow.tfrecord.record_files import read_file
 
 _PIECE = 16 << 20
 """Files are listed in pieces of about this size, so that ranks can share a file."""
@@ -112,26 +113,26 @@ class TFRecords:
                 return
 
     def _may_count(self, file: InputFile) -> bool:
-        return storage.is_local(file.path) and compression_of(file.path, self._options.compression) == "none"
+        return storage.is_local(file.path) and codec_of(file.path, self._options.compression).is_splittable
 
     def _estimated(self, file: InputFile) -> list[Fragment]:
-        if compression_of(file.path, self._options.compression) != "none" or not self._options.verify:
+        if not codec_of(file.path, self._options.compression).is_splittable or not self._options.verify:
             return [Fragment(path=file.path, bytes=file.size)]
         count = max(1, file.size // _PIECE)
         edges = [file.size * place // count for place in range(count + 1)]
         return [Fragment(path=file.path, part=a, bytes=b - a) for a, b in pairwise(edges)]
 
     def _chunks(self, fragment: Fragment) -> Iterator[Chunk]:
-        compression = compression_of(fragment.path, self._options.compression)
+        codec = codec_of(fragment.path, self._options.compression)
         stop = fragment.part + fragment.bytes
         if fragment.rows is not None:  # its edges are those of records
             with storage.open_file(fragment.path) as raw:
                 raw.seek(fragment.part)
                 yield from read_chunks(raw, self._options.rules, fragment.part, stop)
-        elif compression != "none" or not self._options.verify:
-            yield from read_file(fragment.path, compression, self._options.rules)
+        elif not codec.is_splittable or not self._options.verify:
+            yield from read_file(fragment.path, codec, self._options.rules)
         else:
-            yield from read_file(fragment.path, compression, self._options.rules, fragment.part, stop)
+            yield from read_file(fragment.path, codec, self._options.rules, fragment.part, stop)
 
     @cached_property
     def _schema(self) -> Any:
