@@ -88,17 +88,6 @@ def is_bytes(kind: Any) -> bool:
     )
 
 
-def is_whole_words(kind: Any) -> bool:
-    """Tell whether values of a type are whole bytes of one width that numpy can look at in place."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_date32(kind)
-        or (pa.types.is_timestamp(kind) and kind.unit == "us")
-        or (pa.types.is_duration(kind) and kind.unit == "us")
-    )
-
-
 def list_levels(kind: Any) -> tuple[int, Any]:
     """Return how many lists are nested in a type, and the type inside of them all."""
     levels = 0

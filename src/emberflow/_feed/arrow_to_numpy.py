@@ -15,15 +15,15 @@ from emberflow._feed.arrays import (
     is_list,
     is_text,
     is_vector,
-    is_whole_words,
     list_levels,
     offsets_of,
     plain,
     valid_rows,
     word_view,
 )
+from emberflow._feed.element_types import BYTES, as_numbers, is_fixed_width
 from emberflow._feed.shard_facts import ColumnFacts
-from emberflow._feed.tensor_columns import BYTES, Column
+from emberflow._feed.tensor_columns import Column
 from emberflow.errors import DataError
 
 Wire = list[NDArray[Any]]
@@ -65,7 +65,7 @@ def can_view(column: Column, facts: ColumnFacts) -> bool:
         return False
     if column.decode:
         return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-    return is_vector(kind) or is_whole_words(list_levels(kind)[1])
+    return is_vector(kind) or is_fixed_width(list_levels(kind)[1])
 
 
 def _opened(column: Column, array: Any) -> tuple[NDArray[np.int64], Any]:
@@ -118,27 +118,12 @@ def _scalars(column: Column, array: Any) -> NDArray[Any]:
     """Return the values of an array without lists."""
     if column.dtype == BYTES:
         return _strings(array, column.fill)
-    array = _as_numbers(array)
+    array = as_numbers(array)
     if array.null_count:
         array = array.fill_null(pa.scalar(column.fill).cast(array.type))
     if pa.types.is_boolean(array.type):
         return np.asarray(array.to_numpy(zero_copy_only=False)).astype(column.dtype, copy=False)
     return word_view(array).astype(column.dtype, copy=False)
-
-
-def _as_numbers(array: Any) -> Any:
-    kind = array.type
-    if pa.types.is_decimal(kind):
-        return array.cast(pa.float64())
-    if pa.types.is_time(kind):
-        return array.cast(pa.time64("us"), safe=False).view(pa.int64())
-    if pa.types.is_timestamp(kind):
-        return array.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64())
-    if pa.types.is_duration(kind):
-        return array.cast(pa.duration("us"), safe=False).view(pa.int64())
-    if pa.types.is_date32(kind):
-        return array.view(pa.int32())
-    return array
 
 
 def _strings(array: Any, fill: Any) -> NDArray[Any]:

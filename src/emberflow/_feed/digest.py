@@ -18,13 +18,13 @@ from emberflow._feed.arrays import (
     is_list,
     is_text,
     is_vector,
-    is_whole_words,
     leaves_of,
     offsets_of,
     plain,
     valid_rows,
     word_view,
 )
+from emberflow._feed.element_types import is_fixed_width
 
 Words = NDArray[np.uint64]
 SAMPLES = 16
@@ -119,7 +119,7 @@ def _values(array: Any) -> NDArray[Any]:
         buffer = array.buffers()[2]
         return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
     values = plain(array.values)
-    if is_whole_words(values.type) and not values.null_count:
+    if is_fixed_width(values.type) and not values.null_count:
         view = word_view(values)  # stays narrow until it is sampled: long lists are not copied
         return view.view(_WIDTHS[view.dtype.itemsize])
     return _hash_column(values)
@@ -132,7 +132,7 @@ def _vectors(array: Any) -> Words:
 
 
 _HASHES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Words]], ...] = (
-    (is_whole_words, _words),
+    (is_fixed_width, _words),
     (pa.types.is_boolean, _flags),
     (pa.types.is_decimal, _decimals),
     (pa.types.is_temporal, _times),

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from emberflow._feed.element_types import BYTES
 from emberflow._feed.row_windows import Part
-from emberflow._feed.tensor_columns import BYTES, Column
+from emberflow._feed.tensor_columns import Column
 
 PREFETCH = 4  # batches; a fixed number, so that a trainer that stands still holds a known amount of memory
 

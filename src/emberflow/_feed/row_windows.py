@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from emberflow._feed.arrow_to_numpy import Wire, can_view, view_of, wire_of
 from emberflow._feed.buffer_pool import BufferPool
+from emberflow._feed.element_types import BYTES
 from emberflow._feed.spool import WIDE_ROW, Spool
-from emberflow._feed.tensor_columns import BYTES, Column
+from emberflow._feed.tensor_columns import Column
 
 _LEAST_BYTES = 4 << 20
 _MOST_BYTES = 24 << 20

@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._feed.arrays import Leaf, find_leaves, is_bytes, is_text, is_vector, leaves_of, list_levels
+from emberflow._feed.arrays import Leaf, find_leaves, is_bytes, is_vector, leaves_of, list_levels
+from emberflow._feed.element_types import BYTES, element_type
 from emberflow._feed.shard_facts import UNSEEN, ColumnFacts, Length
 from emberflow._feed.shards import Shards
 from emberflow.errors import ConfigError, DataError
-
-BYTES = "bytes"  # the dtype of tf.string here
 
 Shape = Sequence[int | None]
 
@@ -148,7 +147,7 @@ def _check_nulls(leaf: Leaf, shards: Shards, column_options: ColumnOptions) -> N
 
 
 def _plan(leaf: Leaf, facts: ColumnFacts, column_options: ColumnOptions) -> Column:
-    natural, inner = _natural_dtype(leaf)
+    natural, inner = natural_dtype(leaf)
     wish = column_options.dtypes.get(leaf.name)
     decode = is_bytes(inner) and wish is not None and str(wish) not in {BYTES, "string"}
     dtype = _dtype_of(leaf, natural, wish, decode=decode)
@@ -178,35 +177,21 @@ def _levels(leaf: Leaf) -> int:
     return 1 if is_vector(leaf.type) else list_levels(leaf.type)[0]
 
 
-def _natural_dtype(leaf: Leaf) -> tuple[str, Any]:
+def natural_dtype(leaf: Leaf) -> tuple[str, Any]:
     """Return the tensor's dtype when nothing is declared, and the type inside of all lists."""
     if is_vector(leaf.type):
         return "float64", pa.float64()
     inner = list_levels(leaf.type)[1]
     if pa.types.is_dictionary(inner):
         inner = inner.value_type
-    for fits, dtype in _DTYPES:
-        if fits(inner):
-            return dtype or str(np.dtype(inner.to_pandas_dtype()).name), inner
+    found = element_type(inner)
+    if found is not None:
+        return found.dtype or str(np.dtype(inner.to_pandas_dtype()).name), inner
     raise DataError(
         f"Column {leaf.name!r} must have a type that a tensor can hold. Received: {leaf.type}.",
         fix="Turn it into columns or arrays of numbers or strings in Spark (map_keys, map_values, "
         "transform, cast), or leave it out by columns=.",
     )
-
-
-_DTYPES = (
-    (pa.types.is_boolean, "bool"),
-    (pa.types.is_integer, ""),
-    (pa.types.is_floating, ""),
-    (pa.types.is_decimal, "float64"),
-    (pa.types.is_date32, "int32"),
-    (pa.types.is_timestamp, "int64"),
-    (pa.types.is_duration, "int64"),
-    (pa.types.is_time, "int64"),
-    (is_text, BYTES),
-    (is_bytes, BYTES),
-)
 
 
 def _dtype_of(leaf: Leaf, natural: str, wish: Any, *, decode: bool) -> str:

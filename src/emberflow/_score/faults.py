@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberflow._feed.arrays import is_vector, offsets_of, plain, valid_rows, word_view
+from emberflow._feed.element_types import BYTES
 from emberflow._score.inputs import InputColumn, InputPlan
-from emberflow._score.model_facts import BYTES, shape_text
+from emberflow._score.model_facts import shape_text
 
 Sizes = NDArray[np.int64]
 Valid = NDArray[np.bool_] | None

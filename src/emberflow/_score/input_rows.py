@@ -9,10 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from emberflow._feed.arrow_to_numpy import wire_of
+from emberflow._feed.element_types import BYTES
 from emberflow._feed.tensor_columns import Column
 from emberflow._score.faults import Look
 from emberflow._score.inputs import InputColumn, InputPlan
-from emberflow._score.model_facts import BYTES
 
 
 @dataclass(frozen=True)

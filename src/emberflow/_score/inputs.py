@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from emberflow._feed.arrays import Leaf, is_bytes, is_vector, leaves_of, list_levels
-from emberflow._feed.tensor_columns import _natural_dtype
+from emberflow._feed.element_types import BYTES
+from emberflow._feed.tensor_columns import natural_dtype
 from emberflow._score.matching import Inputs, leaf_of, match_columns
-from emberflow._score.model_facts import BYTES, ModelFacts, Shape, Tensor, shape_text
+from emberflow._score.model_facts import ModelFacts, Shape, Tensor, shape_text
 from emberflow.errors import ConfigError, ModelError
 
 NUMBERS = "biuf"
@@ -185,7 +186,7 @@ def _is_known(dtype: str) -> bool:
 
 def _dtypes(tensor: Tensor, leaf: Leaf, wish: Any) -> tuple[str, str, bool]:
     """Return the dtype of the tensor, the one to read the column as, and whether binary values hold numbers."""
-    natural, inner = _natural_dtype(leaf)
+    natural, inner = natural_dtype(leaf)
     wished = None if wish is None else _wished(leaf, wish)
     target = tensor.dtype or (wished if wished is not None else natural)
     if natural == BYTES and target != BYTES and is_bytes(inner) and not list_levels(leaf.type)[0]:
@@ -225,7 +226,7 @@ def _can_become(natural: str, target: str) -> bool:
 
 def _limits(leaf: Leaf, target: str) -> tuple[int, int] | None:
     """Return what the target can hold, if the column may hold more than that."""
-    natural = _natural_dtype(leaf)[0]
+    natural = natural_dtype(leaf)[0]
     if BYTES in (natural, target) or np.dtype(_in_numpy(target)).kind not in "iu":
         return None
     if np.dtype(natural).kind == "b" or np.can_cast(natural, target, "safe"):

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from emberflow._score.model_facts import BYTES, ModelFacts, Tensor
+from emberflow._feed.element_types import BYTES
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow.errors import ModelError
 
 NOTHING_KNOWN = (

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-BYTES = "bytes"  # the dtype of tf.string here, as in the feed
+from emberflow._feed.element_types import BYTES
 
 Shape = tuple[int | None, ...]
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow._feed.arrays import is_list, is_text, list_levels
-from emberflow._score.model_facts import BYTES, ModelFacts, Tensor
+from emberflow._feed.element_types import BYTES
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow.errors import ConfigError, DataError, ModelError
 
 if TYPE_CHECKING:

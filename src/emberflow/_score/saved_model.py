@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberflow._score.model_facts import BYTES, ModelFacts, Tensor
+from emberflow._feed.element_types import BYTES
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow.errors import ModelError
 
 FILE = "saved_model.pb"
