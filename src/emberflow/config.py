@@ -13,6 +13,11 @@ Strategy = Literal["data_parallel", "parameter_server", "periodic"]
 PortRange = tuple[int, int]  # first and last
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
+# The defaults of a run's own deadlines, in seconds; what nobody needs to set is in `_plan/deadlines.py`.
+START_TIMEOUT = 120.0  # Executors import TensorFlow, perhaps all from one shared disk.
+JOIN_TIMEOUT = 60.0  # All nodes are up by then; only connections between them are missing.
+EXCHANGE_TIMEOUT = 600.0  # Longer than one step of a large model, or one validation, takes on a slow node.
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -65,9 +70,9 @@ class RunConfig:
     cache: bool = True
     spool_dir: str | None = None
     spool_limit: int | None = None
-    start_timeout: float = 120.0
-    join_timeout: float = 60.0
-    exchange_timeout: float = 600.0
+    start_timeout: float = START_TIMEOUT
+    join_timeout: float = JOIN_TIMEOUT
+    exchange_timeout: float = EXCHANGE_TIMEOUT
     verbose: bool = True
     allow_unencrypted: bool = False
     driver_host: str | None = None
@@ -98,7 +103,11 @@ class RunConfig:
                 fix="Leave it out.",
             )
         check_strategy(self)
-        for name, usual in (("start_timeout", 120.0), ("join_timeout", 60.0), ("exchange_timeout", 600.0)):
+        for name, usual in (
+            ("start_timeout", START_TIMEOUT),
+            ("join_timeout", JOIN_TIMEOUT),
+            ("exchange_timeout", EXCHANGE_TIMEOUT),
+        ):
             check_seconds(name, getattr(self, name), usual)
         if self.port_range is not None:
             parse_port_range("port_range", self.port_range)

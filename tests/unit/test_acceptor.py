@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from emberflow._driver.hub import Hub
+from emberflow._plan import deadlines
 from emberflow._protocol import acceptor as acceptor_module
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor, handshakes_at_once
-from emberflow._protocol.handshake import LIMIT
 from emberflow._task.driver_connection import dial
 from emberflow.errors import PeerError
 from emberflow.strategies.periodic.client import PeriodicClient
@@ -148,7 +148,7 @@ def test_a_wrong_key_is_an_error_at_once_and_not_tried_again(server: Server) -> 
 
 
 def test_a_silent_stranger_is_dropped_at_the_limit(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptor_module, "LIMIT", 0.3)
+    monkeypatch.setattr(deadlines, "HANDSHAKE_TIMEOUT", 0.3)
     with silent(server.port, 1) as (stranger,):
         started = time.monotonic()
         assert len(exactly(stranger, 44)) == 44
@@ -281,7 +281,9 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_hub(usual_limit: 
 
         def join_all() -> None:
             for rank in range(10):
-                dial(("127.0.0.1", hub.port), KEY, rank, "h", LIMIT, patience=WITHIN).close()
+                dial(
+                    ("127.0.0.1", hub.port), KEY, rank, "h", deadlines.HANDSHAKE_TIMEOUT, patience=WITHIN
+                ).close()
             while "gone" not in hub.events.get(timeout=WITHIN):
                 pass
 

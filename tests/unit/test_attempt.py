@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from emberflow._driver import attempt as attempt_module
-from emberflow._driver import hub as hub_module
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.console import Console
 from emberflow._driver.hub import Hub
+from emberflow._plan import deadlines
 from emberflow.errors import (
     ClusterError,
     DataError,
@@ -185,7 +185,7 @@ def test_a_task_that_goes_without_a_word_is_a_lost_node() -> None:
 
 
 def test_a_node_that_does_not_read_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 0.5)
+    monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 0.5)
     with gang(2) as nodes:
         _, stuck = nodes.start(2)
         nodes.hub.send(1, {"gathered": "x" * (8 * 1024 * 1024)})
@@ -312,7 +312,7 @@ def test_an_outcome_inside_sparks_error_is_found() -> None:
 
 
 def test_tasks_that_do_not_end_by_themselves_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_module, "QUIT_GRACE", 0.1)
+    monkeypatch.setattr(deadlines, "QUIT_GRACE", 0.1)
     with gang() as running:
         first, second = running.start(2)
         second.end("raised", problem="ValueError: nan", exception_type="ValueError")

@@ -19,8 +19,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from emberflow._plan import deadlines
 from emberflow._score.gpu_scorer import connected, gpu_scorer
-from emberflow._score.gpu_server import IDLE_SECONDS
 from emberflow._task.gpu_claims import await_free
 from emberflow.errors import ClusterError, ModelError, PeerError
 from tests.unit.test_score_predictor import BATCH, spec_of
@@ -97,7 +97,7 @@ def test_tasks_share_a_process_that_ends_after_the_last(local_dir: Path, device:
     assert folder.stat().st_mode & 0o777 == 0o700
     started = time.monotonic()
     await_true(lambda: not servers(local_dir), "it ends when it has nothing to do")
-    assert time.monotonic() - started > IDLE_SECONDS / 2
+    assert time.monotonic() - started > deadlines.SCORER_IDLE_TIMEOUT / 2
     await_true(lambda: not psutil.pid_exists(pid), "it is gone")
 
 
@@ -116,7 +116,9 @@ def test_a_node_that_waits_for_the_gpu_has_it_at_once_when_no_task_scores(
     started = time.monotonic()
     waiting.join(DEADLINE)
     assert not waiting.is_alive()
-    assert time.monotonic() - started < IDLE_SECONDS / 2, "it does not wait for the idle limit"
+    assert time.monotonic() - started < deadlines.SCORER_IDLE_TIMEOUT / 2, (
+        "it does not wait for the idle limit"
+    )
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     await_free([device], timeout=0.0)
 
@@ -201,7 +203,7 @@ def test_it_ends_with_the_executor(local_dir: Path, device: str, tmp_path: Path)
     jvm.wait()
     started = time.monotonic()
     await_true(lambda: not servers(local_dir), "the kernel tells its keeper")
-    assert time.monotonic() - started < IDLE_SECONDS
+    assert time.monotonic() - started < deadlines.SCORER_IDLE_TIMEOUT
     jvm.stdin.close()
     jvm.stdout.close()
     psutil.wait_procs([process for process in others if process.is_running()], timeout=DEADLINE)

@@ -14,6 +14,7 @@ import pytest
 from emberflow._driver import hub as hub_module
 from emberflow._driver import peer as peer_module
 from emberflow._driver.hub import Hub
+from emberflow._plan import deadlines
 from emberflow._protocol.frames import Channel, Message
 from emberflow._task.driver_connection import dial
 from emberflow.errors import ClusterError, PeerError
@@ -197,7 +198,7 @@ BIG = {"gathered": "x" * (8 * 1024 * 1024)}  # more than the kernel holds for on
 def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 2.0)
+    monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 2.0)
     with join(hub, 0) as stuck, join(hub, 1) as other:
         assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
         channel = Channel(other)
@@ -228,7 +229,7 @@ def assert_no_frame_is_cut(sock: socket.socket) -> None:
 
 
 def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "SEND_TIMEOUT", 1.0)
+    monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 1.0)
     with join(hub, 0) as slow:
         assert next_event(hub)["rank"] == 0
         for number in range(100):

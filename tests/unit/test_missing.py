@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from emberflow._driver import stalls as missing
 from emberflow._driver.rendezvous import Rendezvous
+from emberflow._plan import deadlines
 from emberflow._task.node_state import STARTING, TAKING_ROWS, WAITING_FOR_ROWS, WORKING
 from emberflow.errors import NodeLostError
 from tests.unit.nodes import WITHIN, FakeNode
@@ -36,7 +36,7 @@ def test_a_rank_that_does_not_ask_for_rows_is_named_with_the_setting() -> None:
 
 @pytest.mark.parametrize("tag", ["most-1", "meet"])
 def test_a_task_that_does_not_answer_is_named(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing, "ANSWER_TIMEOUT", 0.3)
+    monkeypatch.setattr(deadlines, "ANSWER_TIMEOUT", 0.3)
     with gang(exchange_timeout=LIMIT) as running:
         first, _ = running.start(2)
         started = time.monotonic()

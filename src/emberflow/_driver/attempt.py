@@ -11,6 +11,7 @@ from emberflow._driver.console import Console, warn_undialled
 from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job, is_called_off, lost_task_in, outcome_in, translate
 from emberflow._driver.stalls import StallDetector, start_timeout_error
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.frames import Message
 from emberflow._protocol.outcome import GONE, Outcome, error_of, gone_outcome, undelivered_outcome
@@ -20,15 +21,10 @@ from emberflow.result import Metric
 
 log = logging.getLogger("emberflow")
 
-SETTLE = 0.3  # seconds in which other nodes may still name the true cause
-LOST_SETTLE = 1.2  # seconds in which Spark may say why a task is gone
-QUIT_GRACE = 3.0  # seconds that tasks get to end by themselves before Spark is told to end them
-END_TIMEOUT = 20.0
 STUCK = (
     "Look at the executor's host: its Python worker is stopped (SIGSTOP), or the host swaps or is overloaded. "
     "With max_restarts the run starts again from its last checkpoint."
 )
-SILENCE = 8.0  # seconds after which running tasks that did not dial are taken to be unable to
 
 
 class Attempt:
@@ -135,7 +131,7 @@ class Attempt:
             if end is not None and time.monotonic() >= end:
                 return
             try:
-                event = self._hub.events.get(timeout=max(left, 0.01))
+                event = self._hub.events.get(timeout=max(left, deadlines.SHORTEST_WAIT))
             except queue.Empty:
                 continue
             self._handle(event)
@@ -169,7 +165,7 @@ class Attempt:
         if len(self._plan.stages) > 1 and not self._quitting:
             self._job.go_on(len(self._hosts))
         if len(self._hosts) == len(self._plan.nodes) and self._deadline:
-            self._deadline += 1.0  # the task's own deadline comes first: it knows more
+            self._deadline += deadlines.START_GRACE
 
     def _on_ready(self, rank: int, _: Message) -> None:
         self._ready.add(rank)
@@ -240,12 +236,12 @@ class Attempt:
         self._record(dataclasses.replace(lost, fix=fix) if fix else lost)
 
     def _silence_ends(self) -> float | None:
-        return None if self._silent_since is None else self._silent_since + SILENCE
+        return None if self._silent_since is None else self._silent_since + deadlines.UNDIALLED_TIMEOUT
 
     def _check_waits(self) -> None:
         """Raise or record what has waited for too long."""
         now = time.monotonic()
-        if self._silent_since is not None and now >= self._silent_since + SILENCE:
+        if self._silent_since is not None and now >= self._silent_since + deadlines.UNDIALLED_TIMEOUT:
             self._silent_since = None
             self._deadline = None  # the tasks run and keep the start's deadline themselves
             self._warn_undialled()
@@ -261,19 +257,23 @@ class Attempt:
         self._deadline = self._silent_since = None
         if self._rows is None:
             if self._failures:
-                self._until(lambda: False, SETTLE)
-                self._until(self._is_explained, LOST_SETTLE)
+                self._until(lambda: False, deadlines.CAUSE_SETTLE)
+                self._until(self._is_explained, deadlines.LOST_TASK_SETTLE)
             self._quitting = True
             self._hub.dismiss()
             self._on_quit()  # a task that transfers a large value hears nothing else
             if len(self._hosts) < len(self._plan.nodes):
                 self._cancel()
-            self._until(self._is_quiet, QUIT_GRACE)
+            self._until(self._is_quiet, deadlines.QUIT_GRACE)
             if not self._is_quiet():
                 self._cancel()
-        self._until(self._is_quiet, END_TIMEOUT)
+        self._until(self._is_quiet, deadlines.TASKS_END_TIMEOUT)
         if not self._is_quiet():
-            log.warning("Some tasks of run %s did not end within %g s.", self._plan.run_id, END_TIMEOUT)
+            log.warning(
+                "Some tasks of run %s did not end within %g s.",
+                self._plan.run_id,
+                deadlines.TASKS_END_TIMEOUT,
+            )
 
     def _is_explained(self) -> bool:
         """Whether more is known than that tasks are gone: Spark may yet say why."""

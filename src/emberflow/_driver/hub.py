@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from emberflow._driver.peer import Peer
 from emberflow._driver.rendezvous import Rendezvous
+from emberflow._plan import deadlines
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.frames import Message, pack
@@ -19,7 +20,6 @@ from emberflow._task.driver_connection import PURPOSE, VALUES
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError, PeerError
 
-SEND_TIMEOUT = 10.0  # seconds in which a node that something waits for must take some of it
 SPARE_FILES = 192  # open files that the driver needs beside one connection per node
 EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is left out
 
@@ -138,14 +138,18 @@ class Hub:
     def _patience(self) -> float | None:
         """Return the seconds until the next node is given up, if one is slow."""
         waiting = [since for peer in self._writing if (since := peer.waits_since()) is not None]
-        return max(min(waiting) + SEND_TIMEOUT - time.monotonic(), 0.01) if waiting else None
+        return (
+            max(min(waiting) + deadlines.SEND_TIMEOUT - time.monotonic(), deadlines.SHORTEST_WAIT)
+            if waiting
+            else None
+        )
 
     def _give_up_stuck(self) -> None:
         now = time.monotonic()
         for peer in list(self._writing):
             since = peer.waits_since()
-            if since is not None and now - since >= SEND_TIMEOUT:
-                peer.why_gone = f"it has not read what the driver sent for {SEND_TIMEOUT:g} s"
+            if since is not None and now - since >= deadlines.SEND_TIMEOUT:
+                peer.why_gone = f"it has not read what the driver sent for {deadlines.SEND_TIMEOUT:g} s"
                 self._hang_up(peer)
 
     def _read(self, peer: Peer) -> None:

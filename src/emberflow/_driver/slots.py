@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberflow._driver.cluster_facts import PARAMETER_SERVERS, ClusterFacts
 from emberflow._driver.profiles import check_gpus, profile_for_everybody, profile_of
 from emberflow._driver.slot_queue import seats
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._plan.stages import Stage, stages_of
@@ -17,8 +18,6 @@ from emberflow.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SETTLE = 5.0
 
 
 def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) -> tuple[Node, ...]:
@@ -123,7 +122,11 @@ def expected_slots(spark: "SparkSession") -> int | None:
 
 
 def wait_for_slots(
-    spark: "SparkSession", profile: Any, wanted: int | None, timeout: float, settle: float = SETTLE
+    spark: "SparkSession",
+    profile: Any,
+    wanted: int | None,
+    timeout: float,
+    settle: float = deadlines.SLOT_SETTLE,
 ) -> int:
     """Return the number of slots once it is `wanted`, or what there is when no more will come.
 
@@ -138,7 +141,7 @@ def wait_for_slots(
         if slots:
             deadline = min(deadline, time.monotonic() + settle)
             settle = float("inf")
-        time.sleep(0.05)  # Spark offers nothing to wait on here
+        time.sleep(deadlines.SLOT_POLL)
         slots = count_slots(spark, profile)
     return slots
 

@@ -6,15 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from emberflow._driver.hub import Hub
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.frames import Message
 from emberflow._task.node_state import EXCUSED
 from emberflow.errors import StartTimeoutError
 
 log = logging.getLogger("emberflow")
-
-ANSWER_TIMEOUT = 10.0  # seconds; a task answers from a thread that does nothing else but listen
-CHECKS = 4  # in the time that an exchange may stand still
 
 
 class Missed(NamedTuple):
@@ -39,7 +37,7 @@ class StallDetector:
         self._limit = plan.exchange_timeout
         self._hub = hub
         self._hosts = hosts
-        self._next = time.monotonic() + self._limit / CHECKS
+        self._next = time.monotonic() + self._limit * deadlines.STALL_CHECK_SHARE
         self._asked: dict[int, float] = {}
         self._answers: dict[int, str] = {}
         self._excused: dict[int, float] = {}
@@ -58,7 +56,7 @@ class StallDetector:
         now = time.monotonic()
         if now < self._next:
             return []
-        self._next = now + min(self._limit, ANSWER_TIMEOUT) / CHECKS
+        self._next = now + min(self._limit, deadlines.ANSWER_TIMEOUT) * deadlines.STALL_CHECK_SHARE
         late = self._late(now)
         self._asked = {rank: asked for rank, asked in self._asked.items() if rank in late}
         judged = [self._judge(rank, since, now) for rank, since in late.items()]
@@ -88,7 +86,7 @@ class StallDetector:
                 f"others have waited {self._limit:g} s (exchange_timeout) for it to ask for its next rows",
                 "See what your function does between two batches there, or raise exchange_timeout.",
             )
-        elif now - self._asked[rank] >= min(self._limit, ANSWER_TIMEOUT):
+        elif now - self._asked[rank] >= min(self._limit, deadlines.ANSWER_TIMEOUT):
             return Missed(
                 rank,
                 f"others have waited {self._limit:g} s (exchange_timeout) for it, and its Spark task does not answer",

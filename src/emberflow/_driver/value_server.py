@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from emberflow import storage
 from emberflow._driver.shipping import Shipment
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.file_transfer import (
     CHUNK,
@@ -24,8 +25,6 @@ from emberflow._protocol.frames import Message
 from emberflow._protocol.outcome import Outcome
 from emberflow._task.value_client import DRIVER, STORAGE, value_path
 from emberflow.errors import EmberflowError, StorageError
-
-CLOSE_TIMEOUT = 10.0
 
 
 class ValueServer:
@@ -79,7 +78,7 @@ class ValueServer:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)  # its thread closes it
         for _, thread in serving:
-            thread.join(CLOSE_TIMEOUT)
+            thread.join(deadlines.VALUES_END_TIMEOUT)
         with self._lock:
             files = list(self._received.values())
             self._received.clear()

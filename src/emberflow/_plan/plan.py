@@ -6,7 +6,7 @@ from typing import Literal
 
 from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
-from emberflow.config import PortRange, Strategy
+from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange, Strategy
 
 Meeting = Literal["driver", "barrier"]
 
@@ -65,8 +65,8 @@ class RunPlan:
     start_timeout: float
     forward_logs: bool
     python: tuple[int, int]
-    join_timeout: float = 60.0
-    exchange_timeout: float = 600.0
+    join_timeout: float = JOIN_TIMEOUT
+    exchange_timeout: float = EXCHANGE_TIMEOUT
     waits_for_rows: bool = False
     gpus: int = 0
     gpu_source: Literal["spark", "nvml"] = "spark"

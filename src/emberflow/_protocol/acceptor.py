@@ -22,7 +22,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from emberflow._protocol.handshake import ANSWER_SIZE, LIMIT, REFUSED, Challenge
+from emberflow._plan import deadlines
+from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
 from emberflow._protocol.sockets import keep_alive
 
 log = logging.getLogger("emberflow")
@@ -32,7 +33,6 @@ _LEAST, _MOST = 64, 8192  # handshakes at once, whatever the limit of open files
 _BATCH = 64  # connections taken in one go, before those that have answered are served again
 _CANDIDATES = 8  # of so many random strangers the one is turned away whose address has most
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_PAUSE = 0.05  # seconds without new connections when the process has no descriptor left at all
 _RESET = struct.pack("ii", 1, 0)  # closed at once: the kernel need not remember thousands of them
 
 
@@ -47,7 +47,7 @@ class _Stranger:
 
 
 class Acceptor:
-    """Accepts connections from its creation to `close`, each with a handshake of at most `LIMIT` seconds.
+    """Accepts connections from its creation to `close`, each with a handshake of at most `HANDSHAKE_TIMEOUT` seconds.
 
     Args:
         listener: A listening socket; the acceptor closes it.
@@ -133,7 +133,7 @@ class Acceptor:
                 if error.errno not in _OUT_OF_FILES:
                     continue  # a caller that is gone again
                 if not self._by_place:
-                    threading.Event().wait(_PAUSE)  # else this thread would spin until somebody closes a file
+                    threading.Event().wait(deadlines.OUT_OF_FILES_PAUSE)
                     return
                 self._turn_away(self._choose())
                 continue
@@ -149,7 +149,9 @@ class Acceptor:
         except OSError:
             sock.close()
             return
-        stranger = _Stranger(sock, address, challenge, time.monotonic() + LIMIT, len(self._by_place))
+        stranger = _Stranger(
+            sock, address, challenge, time.monotonic() + deadlines.HANDSHAKE_TIMEOUT, len(self._by_place)
+        )
         self._by_age[sock] = stranger
         self._by_place.append(stranger)
         self._per_address[address] += 1

@@ -17,9 +17,9 @@ import secrets
 import socket
 import time
 
+from emberflow._plan import deadlines
 from emberflow.errors import PeerError
 
-LIMIT = 5.0  # seconds for the whole exchange, not for each read: a client that drips bytes is dropped too
 _MAGIC = b"emberflow/1\n"
 _NONCE = 32
 _TAG = 32
@@ -63,14 +63,16 @@ class Challenge:
         return _tag(self._key, b"server", self._purpose, nonces)
 
 
-def prove_as_client(sock: socket.socket, key: bytes, purpose: str, *, limit: float = LIMIT) -> None:
+def prove_as_client(
+    sock: socket.socket, key: bytes, purpose: str, *, limit: float = deadlines.HANDSHAKE_TIMEOUT
+) -> None:
     """Prove to the server that we hold `key`, and have it prove the same to us.
 
     Args:
         sock: A connected blocking socket; its own timeout is put back afterwards.
         key: The shared secret.
         purpose: What the connection is for; both sides must say the same.
-        limit: Seconds until the server must have greeted us; from then on it has at least `LIMIT`.
+        limit: Seconds until the server must have greeted us; from then on it has at least `HANDSHAKE_TIMEOUT`.
 
     Raises:
         TurnedAwayError: The other side closed the connection before it had said yes or no.
@@ -119,9 +121,9 @@ class _Limited:
             ) from error
 
     def is_greeted(self) -> None:
-        """The other side is there and is ours: from now on it has at least `LIMIT` seconds."""
+        """The other side is there and is ours: from now on it has at least `HANDSHAKE_TIMEOUT` seconds."""
         self._is_greeted = True
-        self._deadline = max(self._deadline, time.monotonic() + LIMIT)
+        self._deadline = max(self._deadline, time.monotonic() + deadlines.HANDSHAKE_TIMEOUT)
 
     def read(self, size: int) -> bytes:
         parts = bytearray()

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from emberflow._protocol.handshake import LIMIT, TurnedAwayError, prove_as_client
+from emberflow._plan import deadlines
+from emberflow._protocol.handshake import TurnedAwayError, prove_as_client
 from emberflow._protocol.port_claims import is_held, none_free, ports_to_try
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError
@@ -18,8 +19,6 @@ from emberflow.errors import ClusterError
 log = logging.getLogger("emberflow")
 
 BACKLOG = 4096  # the kernel takes less where it must; a storm of nodes comes in one go
-_CONNECT_ONCE = 3.0  # seconds: a new connection is faster than the kernel's third try of an old one
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _PASSING = (errno.ECONNRESET, errno.ECONNABORTED, errno.EADDRNOTAVAIL, errno.ETIMEDOUT)
 
 
@@ -112,10 +111,11 @@ def dial(
 def _dial_once(
     host: str, port: int, key: bytes, purpose: str, deadline: float, *, is_patient: bool
 ) -> socket.socket:
-    left = max(deadline - time.monotonic(), 0.01)
-    sock = socket.create_connection((host, port), timeout=min(left, _CONNECT_ONCE))
+    left = max(deadline - time.monotonic(), deadlines.SHORTEST_WAIT)
+    sock = socket.create_connection((host, port), timeout=min(left, deadlines.CONNECT_ONCE_TIMEOUT))
     try:
-        left = max(deadline - time.monotonic(), LIMIT if is_patient else 0.01)
+        least = deadlines.HANDSHAKE_TIMEOUT if is_patient else deadlines.SHORTEST_WAIT
+        left = max(deadline - time.monotonic(), least)
         prove_as_client(sock, key, purpose, limit=left)
         sock.settimeout(None)
         keep_alive(sock)
@@ -131,17 +131,22 @@ def _is_passing(error: OSError) -> bool:
 
 def _pauses() -> Iterator[float]:
     """Yield growing pauses, random so that those who were turned away together do not come again together."""
-    pause = _FIRST_PAUSE
+    pause = deadlines.FIRST_DIAL_PAUSE
     while True:
         yield random.uniform(pause / 2, pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, deadlines.LONGEST_DIAL_PAUSE)
 
 
 def keep_alive(sock: socket.socket) -> None:
     """Have the kernel notice a host that vanished, in about 15 s; a stopped process still answers."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+    settings = {
+        "TCP_KEEPIDLE": deadlines.KEEPALIVE_IDLE,
+        "TCP_KEEPINTVL": deadlines.KEEPALIVE_INTERVAL,
+        "TCP_KEEPCNT": deadlines.KEEPALIVE_PROBES,
+    }
+    for name, value in settings.items():
         if option := getattr(socket, name, None):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from emberflow._plan import deadlines
 from emberflow._score.predictor import located
 from emberflow._score.scoring import ScoreSpec, local_scorer
 from emberflow.errors import EmberflowError, ModelError
 
-END_TIMEOUT = 10.0
 _SIZE = struct.Struct("!Q")
 
 
@@ -33,7 +33,7 @@ def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]
             yield scorer_over(wire, spec, threads)
     finally:
         try:
-            child.wait(END_TIMEOUT)  # it ends at the end of our side of the wire
+            child.wait(deadlines.SCORER_END_TIMEOUT)  # it ends at the end of our side of the wire
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from emberflow._plan import deadlines
 from emberflow._protocol.handshake import TurnedAwayError, prove_as_client
 from emberflow._score.child_predictor import scorer_over
 from emberflow._score.gpu_server import KEY, PURPOSE
@@ -28,10 +29,8 @@ from emberflow._task.node_process import KEEPER, executor_pid, executor_pidfd
 from emberflow._task.node_task import SECRETS
 from emberflow.errors import ClusterError
 
-START_TIMEOUT = 60.0
 _SOCKET = "s"
 _TRIES = 3
-_PAUSE = 0.05
 
 
 @contextmanager
@@ -48,7 +47,7 @@ def connected(devices: tuple[str, ...]) -> Iterator[socket.socket]:
         sock, key = _connect(devices)
         with sock:
             try:
-                prove_as_client(sock, key, PURPOSE, limit=START_TIMEOUT)
+                prove_as_client(sock, key, PURPOSE, limit=deadlines.SCORER_START_TIMEOUT)
             except TurnedAwayError:  # it was killed just now
                 if left:
                     continue
@@ -80,7 +79,7 @@ def _connect(devices: tuple[str, ...]) -> tuple[socket.socket, bytes]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder: it needs no file that would be left behind."""
-    deadline = time.monotonic() + START_TIMEOUT
+    deadline = time.monotonic() + deadlines.SCORER_START_TIMEOUT
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         while True:
@@ -89,10 +88,11 @@ def _locked(folder: Path) -> Iterator[None]:
                 break
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"Another process must let go of a lock. Received: {folder}, locked for {START_TIMEOUT:g} s.",
+                    f"Another process must let go of a lock. Received: {folder}, locked for "
+                    f"{deadlines.SCORER_START_TIMEOUT:g} s.",
                     fix="Look for a process that hangs on this host: lslocks shows who holds it.",
                 )
-            time.sleep(_PAUSE)  # a lock with a deadline needs a signal handler, or this
+            time.sleep(deadlines.SCORER_LOCK_POLL)  # a lock with a deadline needs a signal handler, or this
         yield
     finally:
         os.close(descriptor)

@@ -14,15 +14,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from emberflow._protocol.handshake import ANSWER_SIZE, LIMIT, REFUSED, Challenge
+from emberflow._plan import deadlines
+from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
 from emberflow._protocol.sockets import readable
 from emberflow._score.child_predictor import serve
 from emberflow._task.gpu_claims import claim
 
-IDLE_SECONDS = 5.0
 PURPOSE = "score"
 KEY = "key"
-_RETRY = 0.1
 
 
 class Server:
@@ -44,7 +43,7 @@ class Server:
         self._claims: list[socket.socket] = []
         self._waiting: list[socket.socket] = []
         self._active = 0
-        self._leave_at = time.monotonic() + IDLE_SECONDS
+        self._leave_at = time.monotonic() + deadlines.SCORER_IDLE_TIMEOUT
         self._wake_r, self._wake_w = socket.socketpair()
 
     def run(self) -> None:
@@ -80,12 +79,12 @@ class Server:
         finally:
             with self._lock:
                 self._active -= 1
-                self._leave_at = time.monotonic() + IDLE_SECONDS
+                self._leave_at = time.monotonic() + deadlines.SCORER_IDLE_TIMEOUT
             self._wake_w.send(b"x")
 
     def _is_proven(self, sock: socket.socket) -> bool:
         challenge = Challenge(self._key, PURPOSE)
-        sock.settimeout(LIMIT)
+        sock.settimeout(deadlines.HANDSHAKE_TIMEOUT)
         sock.sendall(challenge.greeting)
         answer = b""
         while len(answer) < ANSWER_SIZE:
@@ -114,7 +113,7 @@ class Server:
                 return False
             self._listener.close()
         except BlockingIOError:
-            time.sleep(_RETRY)
+            time.sleep(deadlines.SCORER_LEAVE_RETRY)
             return False
         finally:
             os.close(folder)

@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from emberflow._plan import deadlines
 from emberflow._protocol.sockets import readable
 from emberflow._task.gpus import handle_of, load_nvml
 from emberflow.errors import ClusterError
 
-WAIT_TIMEOUT = 30.0
 LEAST_FREE = 0.1
 """The share of a GPU's memory below which TensorFlow does not even start."""
-_PAUSE = 0.2
 _CREDENTIALS = struct.Struct("3i")
 
 
-def claim(device: str, timeout: float = WAIT_TIMEOUT) -> socket.socket:
+def claim(device: str, timeout: float = deadlines.GPU_FREE_TIMEOUT) -> socket.socket:
     """Tell this host that this process scores on a GPU; wait until no other does. Closing the socket ends it."""
     deadline = time.monotonic() + timeout
     while True:
@@ -42,7 +41,7 @@ def claim(device: str, timeout: float = WAIT_TIMEOUT) -> socket.socket:
         _await_end(device, deadline)
 
 
-def await_free(devices: Sequence[str], timeout: float = WAIT_TIMEOUT, nvml: Any = None) -> None:
+def await_free(devices: Sequence[str], timeout: float = deadlines.GPU_FREE_TIMEOUT, nvml: Any = None) -> None:
     """Return when neither scoring of ours nor anybody else fills these GPUs.
 
     Raises:
@@ -106,7 +105,7 @@ def _await_memory(nvml: Any, device: str, deadline: float) -> None:
                 f"{memory.free >> 20} of {memory.total >> 20} MiB free; it is used by {_users(nvml, handle)}.",
                 fix="End what else uses it (nvidia-smi shows it), or take this GPU out of Spark's discovery script.",
             )
-        time.sleep(_PAUSE)  # NVML has nothing to wait on
+        time.sleep(deadlines.GPU_MEMORY_POLL)
 
 
 def _users(nvml: Any, handle: Any) -> str:

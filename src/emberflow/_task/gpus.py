@@ -6,9 +6,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from emberflow._plan import deadlines
 from emberflow.errors import ClusterError
-
-SAMPLE_SECONDS = 5.0
 
 
 def visible_devices(addresses: Sequence[str], executor_value: str | None) -> tuple[str, ...]:
@@ -121,7 +120,7 @@ class GpuMonitor:
             for device in self._devices:
                 with contextlib.suppress(Exception):  # NVML may lose a device; training must not
                     self._sample(device)
-            if self._stop.wait(SAMPLE_SECONDS):
+            if self._stop.wait(deadlines.GPU_SAMPLE_INTERVAL):
                 return
 
     def _sample(self, device: str) -> None:

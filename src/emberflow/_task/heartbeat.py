@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SHARE = 4  # questions within the limit, so that a node is missed after three quarters of it at the earliest
+from emberflow._plan import deadlines
 
 
 class Heartbeat:
@@ -44,7 +44,7 @@ class Heartbeat:
         """Return the seconds until `is_missed` wants to be called again; None while there is nothing to ask."""
         if self._is_stopped or self._heard is None:
             return None
-        due = self.limit / SHARE
+        due = self.limit * deadlines.HEARTBEAT_SHARE
         since = self._heard if self._asked is None else self._asked
         due = due if self._asked is None else self.limit - due
         return max(since + due - time.monotonic(), 0.0)

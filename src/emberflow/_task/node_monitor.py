@@ -19,6 +19,7 @@ from emberflow._protocol.sockets import readable
 from emberflow._task.heartbeat import Heartbeat
 from emberflow._task.metric_log import MetricLog
 from emberflow._task.node_process import NodeProcess
+from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
 
 # What TensorFlow says before anybody can tell it to be quiet; the executor's own log keeps it.
@@ -39,7 +40,11 @@ class NodeMonitor:
     """
 
     def __init__(
-        self, child: NodeProcess, driver: socket.socket | None, forward_logs: bool, pulse_limit: float = 600.0
+        self,
+        child: NodeProcess,
+        driver: socket.socket | None,
+        forward_logs: bool,
+        pulse_limit: float = EXCHANGE_TIMEOUT,
     ) -> None:
         self.queue: queue.Queue[Message] = queue.Queue()
         self.is_over = threading.Event()  # the node has ended, or the driver wants us gone

@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from emberflow._plan import deadlines
+
 KEEPER = Path(__file__).parent.parent / "_keeper" / "main.py"
-END_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def running_node(
         control.close()
         feed.close()
         try:
-            keeper.wait(END_TIMEOUT)
+            keeper.wait(deadlines.KEEPER_END_TIMEOUT)
         except subprocess.TimeoutExpired:
             keeper.kill()  # the kernel then kills the node
             keeper.wait()

@@ -11,6 +11,7 @@ import cloudpickle
 
 from emberflow._feed.source_errors import is_transient
 from emberflow._node.node_spec import JOB_FILE, VALUE_FILE, NodeSpec
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.frames import Message
 from emberflow._protocol.outcome import Outcome, describe_exit, describe_stop
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     import socket
 
     from pyspark import BarrierTaskContext
-
-LEAVE_TIMEOUT = 10.0
-EVALUATOR_TIMEOUT = 60.0  # for a last evaluation after training is done
-JOINED_TIMEOUT = 2.0  # for a parameter server that may sit in TensorFlow's own join, which never ends
 
 
 class NodeRunner:
@@ -182,7 +179,7 @@ class NodeRunner:
             try:
                 self._pouring.hand_over(child.feed, lambda error: watch.queue.put({"feed_error": error}))
             except OSError:  # the node has just ended: the keeper says how
-                return self._ended_badly(watch, next_event(watch, LEAVE_TIMEOUT) or {})
+                return self._ended_badly(watch, next_event(watch, deadlines.LEAVE_TIMEOUT) or {})
         return None
 
     def _work(self, watch: NodeMonitor, gathering: Exchange) -> Outcome:
@@ -246,13 +243,13 @@ class NodeRunner:
                 watch.tell_driver(event)
             elif event.get("ended") == "returned":
                 self._returned(event)
-                timeout = LEAVE_TIMEOUT
+                timeout = deadlines.LEAVE_TIMEOUT
             elif "ended" in event:
                 return self._ended_badly(watch, event)
-        if event is None and timeout == EVALUATOR_TIMEOUT:
+        if event is None and timeout == deadlines.EVALUATOR_TIMEOUT:
             told = f"not done {timeout:g} s after the others: ended without a last evaluation"
             watch.tell_driver({"log": told})
-        watch.drain_log(1.0)
+        watch.drain_log(deadlines.LOG_DRAIN_TIMEOUT)
         return self._delivered(watch)
 
     def _delivered(self, watch: NodeMonitor) -> Outcome:
@@ -264,18 +261,18 @@ class NodeRunner:
 
     def _patience(self) -> float:
         if self._ending or self._is_serving:
-            return LEAVE_TIMEOUT
-        return EVALUATOR_TIMEOUT if self._me.role == "evaluator" else JOINED_TIMEOUT
+            return deadlines.LEAVE_TIMEOUT
+        return deadlines.EVALUATOR_TIMEOUT if self._me.role == "evaluator" else deadlines.SERVING_TIMEOUT
 
     def _ended_badly(self, watch: NodeMonitor, event: Message) -> Outcome:
         """Your function raised, the node could not begin or ended too early, or no more rows come for it."""
         if "feed_error" in event:
             return self._without_rows(event["feed_error"], watch)
         if "ended" in event:
-            watch.drain_log(0.2)  # what it printed last is on its way
+            watch.drain_log(deadlines.LAST_LINES_TIMEOUT)
             ending = "refused" if event["ended"] == "refused" else "raised"
             return self.outcome(ending, watch, **_known(event))
-        watch.drain_log(1.0)
+        watch.drain_log(deadlines.LOG_DRAIN_TIMEOUT)
         return self._lost(watch, event)
 
     def _lost(self, watch: NodeMonitor, event: Message) -> Outcome:

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from emberflow import storage
 from emberflow._node.node_spec import NodeSpec
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.frames import send
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark import BarrierTaskContext
 
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
-DIAL_TIMEOUT = 5.0
 CHUNK = 8 * 1024 * 1024
 MARK = "EMBERFLOW-OUTCOME:"
 UNREACHABLE = "could not reach the driver"
@@ -164,7 +164,9 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
     if address is None:
         return None
     try:
-        return dial(address, spec.key, me.rank, host, DIAL_TIMEOUT, patience=spec.plan.start_timeout)
+        return dial(
+            address, spec.key, me.rank, host, deadlines.DIAL_TIMEOUT, patience=spec.plan.start_timeout
+        )
     except (OSError, EmberflowError) as error:
         if spec.plan.meeting == "barrier":
             return None

@@ -17,11 +17,10 @@ from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.source_errors import our_errors
 from emberflow._feed.spool import SpoolFile, SpoolWriter
 from emberflow._feed.stream import first_facts
+from emberflow._plan import deadlines
 from emberflow.errors import EmberflowError
 
 Tell = Callable[[dict[str, Any]], None]
-SAY_EVERY = 1.0
-END_TIMEOUT = 5.0  # for the thread of a stream, which may be in the middle of a batch
 
 
 class RowsEndedError(EmberflowError):
@@ -134,7 +133,7 @@ class RowWriter:
         for spool in self._spools.values():
             spool.close()
         if self._thread is not None:
-            self._thread.join(END_TIMEOUT)
+            self._thread.join(deadlines.STREAM_END_TIMEOUT)
 
     def _pour(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
         (name,) = self._spec.names
@@ -185,6 +184,6 @@ class RowWriter:
     def _say(self, tell: Tell, *, is_last: bool = False) -> None:
         """Tell the driver how far we are, at most once a second."""
         now = time.monotonic()
-        if is_last or now - self._said >= SAY_EVERY:
+        if is_last or now - self._said >= deadlines.FEED_REPORT_INTERVAL:
             self._said = now
             tell({"fed": self.progress.as_dict()})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from emberflow import storage
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.file_transfer import (
     CHUNK,
@@ -30,7 +31,6 @@ from emberflow.errors import ClusterError, EmberflowError, NodeLostError, Storag
 ROWS, DRIVER, STORAGE = "rows", "driver", "storage"
 SMALL = 1 << 20  # of the chief: as rows, which costs nothing then
 OTHERS_SMALL = 64 * 1024  # of other nodes; the driver gets no larger value of theirs
-DIAL_TIMEOUT = 5.0
 NO_FUNCTION = "could not fetch your function"
 FUNCTION_FILE = "function.pickle"
 
@@ -162,7 +162,9 @@ class ValueClient:
             return None
         try:
             with ExitStack() as held:
-                sock = dial_values(address, self._key, DIAL_TIMEOUT, patience=self._plan.start_timeout)
+                sock = dial_values(
+                    address, self._key, deadlines.DIAL_TIMEOUT, patience=self._plan.start_timeout
+                )
                 held.callback(sock.close)
                 sock.settimeout(self._plan.start_timeout)
                 receive_size(sock)  # the driver's greeting

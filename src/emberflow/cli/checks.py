@@ -10,11 +10,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
 
+from emberflow._plan import deadlines
 from emberflow.errors import ClusterError
 from emberflow.local.java import find_java
 
 Version = tuple[int, ...]
-IMPORT_TIMEOUT = 120.0
 
 # Oldest that can work, newest that the tests ran with.
 VERSIONS: dict[str, tuple[Version, Version]] = {
@@ -120,10 +120,10 @@ def check_tensorflow() -> list[Finding]:
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT, env=env, check=False
+            command, capture_output=True, text=True, timeout=deadlines.IMPORT_TIMEOUT, env=env, check=False
         )
     except subprocess.TimeoutExpired:
-        text = f"importing it took more than {IMPORT_TIMEOUT:.0f} s"
+        text = f"importing it took more than {deadlines.IMPORT_TIMEOUT:.0f} s"
         return [Finding("TensorFlow", "failure", text, 'try: python -X importtime -c "import tensorflow"')]
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
@@ -161,7 +161,7 @@ def check_ports() -> Finding:
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
-            socket.create_connection(address, timeout=5).close()
+            socket.create_connection(address, timeout=deadlines.LOOPBACK_TIMEOUT).close()
     except OSError as error:
         return Finding(
             "Ports", "failure", f"a port on 127.0.0.1 cannot be used: {error}", "check firewall and sandbox"
@@ -214,7 +214,11 @@ def _difference(program: str) -> tuple[str, bool]:
     """Say how another Python differs from this one, and whether nothing can run by it."""
     try:
         done = subprocess.run(
-            [program, "-c", _WHO], capture_output=True, text=True, timeout=IMPORT_TIMEOUT, check=True
+            [program, "-c", _WHO],
+            capture_output=True,
+            text=True,
+            timeout=deadlines.IMPORT_TIMEOUT,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ", and that does not run", True

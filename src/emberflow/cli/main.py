@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from emberflow._plan import deadlines
 from emberflow.cli.job_commands import predict, show, train
 
 app = typer.Typer(
@@ -83,7 +84,9 @@ def doctor(
             help="Also ask the executors of this Spark: spark://..., local[2], yarn, k8s://... or sc://..."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the executors.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds to wait for the executors.")
+    ] = deadlines.DOCTOR_TIMEOUT,
 ) -> None:
     """Check this machine, and a cluster if you name one; say what to change.
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emberflow._plan import deadlines
 from emberflow.config import check_count
 from emberflow.errors import ClusterError, ConfigError
 from emberflow.local.daemons import Daemon, DaemonGroup, daemon_group, hear
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
-START_TIMEOUT = 90.0
 SECRET = "spark.authenticate.secret"
 
 # Another Spark's settings, and options for every JVM or TensorFlow, must not leak into this one.
@@ -115,7 +115,7 @@ def local_cluster(
     cores: int = 1,
     gpus: int = 0,
     memory: str = "1g",
-    start_timeout: float = START_TIMEOUT,
+    start_timeout: float = deadlines.CLUSTER_START_TIMEOUT,
 ) -> Iterator[LocalCluster]:
     """Run a real Spark on this machine for the length of the block: one Master, and Workers beside it.
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from emberflow._plan import deadlines
 from emberflow.errors import ClusterError, StartTimeoutError
 
 TAIL_LINES = 25
-END_TIMEOUT = 15.0
 
 # Reads the number of a process group, then waits for the end of its input: that comes when the owner closes
 # the pipe, and also when the owner is killed. A process may be just making a file when it is killed: hence
@@ -84,7 +84,7 @@ class DaemonGroup:
         """Kill all children and delete the folder; returns when that is done."""
         _opened(self._keeper.stdin).close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(END_TIMEOUT)
+            self._keeper.wait(deadlines.DAEMONS_END_TIMEOUT)
         for daemon in self._daemons:
             daemon.process.kill()  # has happened, unless someone killed the keeper
             daemon.process.wait()

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from emberflow._plan import deadlines
 from emberflow.errors import ClusterError
 
 OLDEST_JAVA = 17
-PROBE_TIMEOUT = 30.0
 
 # Spark 4 starts every JVM with this argument, and a Java that lacks the module refuses to start at all.
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -96,7 +96,9 @@ def _probe(java: Path) -> tuple[int, Path | None]:
     """Start it the way Spark will; return its main version (0 if it does not start) and its home."""
     command = [str(java), f"--add-modules={VECTOR_MODULE}", "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=deadlines.JAVA_PROBE_TIMEOUT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return 0, None
     if done.returncode != 0:
@@ -110,7 +112,11 @@ def _plain_version(java: Path) -> int:
     """Return the main version of a Java that knows too little for Spark, for the error message."""
     try:
         done = subprocess.run(
-            [str(java), "-version"], capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False
+            [str(java), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=deadlines.JAVA_PROBE_TIMEOUT,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0

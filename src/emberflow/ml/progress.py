@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from emberflow._plan import deadlines
+
 if TYPE_CHECKING:
     from emberflow._node.context import Context
-
-REPORT_EVERY = 0.5
 
 
 class ReportProgress(keras.callbacks.Callback):  # type: ignore[misc]
@@ -46,7 +46,7 @@ class ReportProgress(keras.callbacks.Callback):  # type: ignore[misc]
                 self._seconds += now - self._last
                 self._steps += batch - self._batch
             self._last, self._batch = now, batch
-            if now - self._said >= REPORT_EVERY:
+            if now - self._said >= deadlines.PROGRESS_INTERVAL:
                 self._said = now
                 self._report(self._epoch * self._steps_an_epoch + batch + 1, logs)
 

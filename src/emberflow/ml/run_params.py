@@ -6,6 +6,9 @@ from typing import Any, get_args
 from pyspark.ml.param import Params, TypeConverters
 
 from emberflow.config import (
+    EXCHANGE_TIMEOUT,
+    JOIN_TIMEOUT,
+    START_TIMEOUT,
     STRATEGIES,
     GpuSource,
     TransportChoice,
@@ -142,17 +145,17 @@ class RunParams(Params):
     )
     spoolLimit = declare("spoolLimit", "most bytes of one worker's rows there", to_count("spoolLimit"))
     startTimeout = declare(
-        "startTimeout", "seconds until all nodes must have joined", to_seconds("startTimeout", 120.0)
+        "startTimeout", "seconds until all nodes must have joined", to_seconds("startTimeout", START_TIMEOUT)
     )
     joinTimeout = declare(
         "joinTimeout",
         "seconds until workers must have connected to each other",
-        to_seconds("joinTimeout", 60.0),
+        to_seconds("joinTimeout", JOIN_TIMEOUT),
     )
     exchangeTimeout = declare(
         "exchangeTimeout",
         "seconds after which a node that does not answer during training is an error",
-        to_seconds("exchangeTimeout", 600.0),
+        to_seconds("exchangeTimeout", EXCHANGE_TIMEOUT),
     )
     verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
     allowUnencrypted = declare(

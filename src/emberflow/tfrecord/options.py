@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from emberflow._plan import deadlines
 from emberflow.errors import ConfigError
 from emberflow.tfrecord.codec.feature_columns import CORRUPT, Doubles, RecordType
 from emberflow.tfrecord.codec.record_frames import CHUNK_BYTES, MAX_RECORD_BYTES, FrameRules
@@ -15,7 +16,6 @@ Locality = Literal["distributed", "local"]
 
 SPLIT_BYTES = 128 << 20  # of one task: the default of spark.sql.files.maxPartitionBytes
 INFER_RECORDS = 1000
-MAX_FILE_AGE = 7 * 86400.0  # seconds; the default of Spark's own file streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Options:
     partition_overwrite: Literal["static", "dynamic"] = "static"
     if_exists: Literal["", "error"] = ""
     max_files: int = 0
-    max_file_age: float = MAX_FILE_AGE
+    max_file_age: float = deadlines.MAX_FILE_AGE
     checkpoint: str = ""
 
     @property
@@ -95,7 +95,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
         partition_overwrite=raw_options.choice("partitionOverwriteMode", ("static", "dynamic"), "static"),
         if_exists=raw_options.choice("ifExists", ("", "error"), ""),
         max_files=raw_options.number("maxFilesPerTrigger", 0, least=0),
-        max_file_age=raw_options.seconds("maxFileAge", MAX_FILE_AGE),
+        max_file_age=raw_options.seconds("maxFileAge", deadlines.MAX_FILE_AGE),
         checkpoint=raw_options.text("checkpointLocation", ""),
     )
 

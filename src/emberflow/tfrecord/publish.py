@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from emberflow import storage
+from emberflow._plan import deadlines
 from emberflow.errors import StorageError
 from emberflow.tfrecord.journal import (
     SUCCESS,
@@ -23,9 +24,6 @@ from emberflow.tfrecord.journal import (
     write_journal,
     writes_in,
 )
-
-_ABANDONED_AFTER = 7 * 86400.0
-"""Seconds without a new file after which another write's folder belongs to nobody."""
 
 _log = logging.getLogger("emberflow")
 
@@ -92,7 +90,7 @@ def _clear_others(path: str, write: str) -> None:
         inside = aside_of(path, other) + "/"
         newest = max(file.modified for file in files if file.path.startswith(inside))
         journal = read_journal(path, other)
-        is_old = 0 < newest < time.time() - _ABANDONED_AFTER
+        is_old = 0 < newest < time.time() - deadlines.ABANDONED_WRITE_AGE
         if other == completed:
             storage.delete(aside_of(path, other))
         elif is_old or (journal is not None and is_dead(journal.owner)):

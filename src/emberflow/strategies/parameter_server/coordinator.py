@@ -16,12 +16,13 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow._plan import deadlines
+from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.strategies.parameter_server.remote_step import prepare, test_step_of, train_step_of
 from emberflow.strategies.parameter_server.row_sources import Source
 from emberflow.strategies.transport.timed_call import Patience
 
 AHEAD = 4  # steps in flight for each worker, so that a slow one does not keep the others waiting
-END_TIMEOUT = 600.0  # seconds for a step of the chief to end
 
 
 class Coordinator:
@@ -32,7 +33,11 @@ class Coordinator:
     """
 
     def __init__(
-        self, strategy: Any, sources: dict[str, Source], workers: int, exchange_timeout: float = END_TIMEOUT
+        self,
+        strategy: Any,
+        sources: dict[str, Source],
+        workers: int,
+        exchange_timeout: float = EXCHANGE_TIMEOUT,
     ) -> None:
         self.strategy = strategy
         # A worker that is stopped is ended by its task, and TensorFlow gives its step to another: that comes first.
@@ -191,7 +196,7 @@ class _OwnSteps:
     def stop(self) -> None:
         """Take no further step."""
         self._stopped.set()
-        self._thread.join(END_TIMEOUT)
+        self._thread.join(deadlines.LAST_STEP_TIMEOUT)
 
     def _take(self) -> Iterator[tuple[int, int, Any]]:
         item = self._done.get()

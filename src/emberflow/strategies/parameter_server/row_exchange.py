@@ -10,12 +10,12 @@ import numpy as np
 
 import tensorflow as tf
 from emberflow._protocol.sockets import dial, host_and_port
+from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import DataError, PeerError
-from emberflow.strategies.transport.array_frames import EXCHANGE_TIMEOUT, Wire
+from emberflow.strategies.transport.array_frames import Wire
 from emberflow.strategies.transport.threaded_server import ThreadedServer
 
 ASK, BATCH, OVER, FAILED = range(32, 36)
-JOIN_TIMEOUT = 60.0
 
 Leaves = list[Any]
 Take = Callable[[int], tuple[int, Leaves] | None]

@@ -10,11 +10,11 @@ import cloudpickle
 import numpy as np
 
 from emberflow._protocol.sockets import dial, host_and_port
+from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.periodic.combiners import Array, Combiner, load_of
 from emberflow.strategies.periodic.value_layout import Layout, Spec, layouts_of
 from emberflow.strategies.transport.array_frames import (
-    EXCHANGE_TIMEOUT,
     FINISH,
     LEAVE,
     OPEN,
@@ -26,7 +26,6 @@ from emberflow.strategies.transport.array_frames import (
     purpose_of,
 )
 
-JOIN_TIMEOUT = 60.0
 TRIES = 3
 
 log = logging.getLogger("emberflow")

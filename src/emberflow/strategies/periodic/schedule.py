@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from emberflow._plan import deadlines
 from emberflow.config import check_count
 from emberflow.errors import ModelError
 from emberflow.strategies.periodic.client import PeriodicClient
 from emberflow.strategies.periodic.combiners import Array, Combiner, check_combiner, rule_of
 from emberflow.strategies.periodic.value_layout import DTYPES, Spec
-
-REPORT_EVERY = 0.5  # seconds
 
 Values = list[Array]
 Report = Callable[..., None]
@@ -79,7 +78,7 @@ class Meeting:
         self._met = self.steps
         self.pushes += came.counted
         self._stale = max(self._stale, came.stale)
-        if time.monotonic() - self._said >= REPORT_EVERY:
+        if time.monotonic() - self._said >= deadlines.PROGRESS_INTERVAL:
             self._say()
 
     def centre(self) -> tuple[Values, dict[str, Any]]:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from emberflow._plan import deadlines
+from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import EmberflowError, PeerError
 from emberflow.strategies.periodic.combiners import Array, CombinerError
 from emberflow.strategies.periodic.server_values import ServerValues
 from emberflow.strategies.periodic.value_layout import Layout
 from emberflow.strategies.transport.array_frames import (
     ANSWER,
-    EXCHANGE_TIMEOUT,
     FINISH,
     LEAVE,
     OPEN,
@@ -31,8 +32,6 @@ from emberflow.strategies.transport.array_frames import (
     purpose_of,
 )
 from emberflow.strategies.transport.threaded_server import ThreadedServer
-
-JOIN_TIMEOUT = 60.0
 
 log = logging.getLogger("emberflow")
 
@@ -174,7 +173,9 @@ class _Peer:
     def _finish(self) -> None:
         """Answer who is still waited for before the worker that asks takes this server for stopped."""
         self._come_by = self._come_by or time.monotonic() + self._join_timeout
-        awaited, missing = self._centre.await_others(self.rank, self._come_by, self._wire.timeout / 4)
+        awaited, missing = self._centre.await_others(
+            self.rank, self._come_by, self._wire.timeout * deadlines.FINISH_ANSWER_SHARE
+        )
         if awaited:
             self._wire.send(ANSWER, {"awaited": awaited})
         else:

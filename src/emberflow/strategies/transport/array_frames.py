@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from emberflow._protocol.sockets import keep_alive
+from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array
 
 OPEN, PUSH, PULL, FINISH, LEAVE, ANSWER, REFUSAL = range(1, 8)
-EXCHANGE_TIMEOUT = 600.0
 MAX_FACTS = 64 * 1024 * 1024
 _HEADER = struct.Struct("!BxxxIQ")
 _NOTHING = np.empty(0, np.uint8)

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from emberflow._plan import deadlines
+from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Tensor
 from emberflow.strategies.transport.nccl_errors import nccl_error
 
-RECEIVE_TIMEOUT = 600.0
 _GROUP = 1
-_GOODBYE_TIMEOUT = 10.0
 _SUMMABLE = (tf.float32, tf.float64, tf.int64)  # not int32: TensorFlow refuses to reduce it on GPUs
 
 
-def start_collectives(tf_config: str, *, receive_timeout: float = RECEIVE_TIMEOUT) -> "Collectives":
+def start_collectives(tf_config: str, *, receive_timeout: float = EXCHANGE_TIMEOUT) -> "Collectives":
     """Start TensorFlow's server and meet the other ranks; to be called before any TensorFlow op.
 
     Args:
@@ -95,7 +95,7 @@ class Collectives:
     def close(self) -> None:
         """Wait for the others, since a rank that exits first breaks those that still work."""
         with contextlib.suppress(tf.errors.OpError):
-            self._reduce(tf.zeros([3]), _GOODBYE_TIMEOUT)
+            self._reduce(tf.zeros([3]), deadlines.GOODBYE_TIMEOUT)
 
     def _reduce(self, vector: Tensor, timeout: float) -> Tensor:
         return tf.raw_ops.CollectiveReduceV2(

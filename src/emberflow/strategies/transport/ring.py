@@ -16,15 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from emberflow._feed.buffer_pool import BufferPool
+from emberflow._plan import deadlines
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.handshake import SilentError
+from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array, Tensor
 from emberflow.strategies.transport.packed_arrays import pack
 from emberflow.strategies.transport.ring_link import Link
 
-RECEIVE_TIMEOUT = 600.0
 _CHUNK = 1 << 18  # bytes added at once: small enough to be in the cache still, large enough to be few
 _SMALL = 1 << 14  # up to here one trip with everything beats two trips with parts
 
@@ -69,8 +70,8 @@ class Ring:
         rank: int,
         addresses: Sequence[str],
         key: bytes,
-        timeout: float = 60.0,
-        receive_timeout: float = RECEIVE_TIMEOUT,
+        timeout: float = JOIN_TIMEOUT,
+        receive_timeout: float = EXCHANGE_TIMEOUT,
     ) -> "Ring":
         """Join the ring: wait for the left neighbour, go to the right one, and shut the door.
 
@@ -211,7 +212,7 @@ def _neighbours(
                 if right is not None:
                     unless_joined.callback(right.close)
                 with contextlib.suppress(queue.Empty):
-                    left = arrived.get(timeout=max(deadline - time.monotonic(), 0.01))
+                    left = arrived.get(timeout=max(deadline - time.monotonic(), deadlines.SHORTEST_WAIT))
                     unless_joined.callback(left.close)
         finally:
             while not arrived.empty():  # we failed, or it has dialled twice

@@ -12,12 +12,12 @@ import socket
 import struct
 from collections.abc import Sequence
 
+from emberflow._plan import deadlines
 from emberflow.errors import PeerError
 
 _HEADER = struct.Struct("!BxHIQ")  # kind, tag (for ABORT a rank), number of the exchange, bytes that follow
 _DATA, _WAITING, _ABORT, _BYE = range(1, 5)
 _FINISHED = "has finished already"
-_GRACE = 1.0  # seconds in which a neighbour that is alive says WAITING after the timeout
 
 
 class Link:
@@ -154,7 +154,9 @@ class Link:
 
     def _wait(self, *, only_send: bool = False) -> None:
         """Wait until a socket is ready; a neighbour's end, or nothing for `timeout` seconds, is an error."""
-        if self._poll(2 * _GRACE if self._is_overdue else self.timeout, only_send=only_send):
+        if self._poll(
+            2 * deadlines.RING_WAITING_GRACE if self._is_overdue else self.timeout, only_send=only_send
+        ):
             return
         silence = f"did not answer for {self.timeout:g} s (exchange_timeout)"
         if only_send:
@@ -164,7 +166,7 @@ class Link:
         # The left neighbour may wait for somebody itself: then it is at its own timeout now and says so.
         self._is_overdue = True
         self._say_right(_WAITING, self.rank)
-        if not self._poll(_GRACE):
+        if not self._poll(deadlines.RING_WAITING_GRACE):
             raise self.fail(self.left_rank, silence)
 
     def _poll(self, timeout: float, *, only_send: bool = False) -> bool:

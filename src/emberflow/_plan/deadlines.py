@@ -1,0 +1,78 @@
+"""How long Emberflow waits: every deadline, grace period and polling interval, in seconds.
+
+The defaults of those that a user may set are in `config`. Use them as `deadlines.NAME`: then a test can replace one
+for all modules. A parameter's default is read once, when its function is defined.
+"""
+
+# Connecting: `_protocol`, and the tasks that dial the driver.
+
+DIAL_TIMEOUT = 5.0  # The driver listens before its tasks start: if it does not answer, it is not reachable.
+CONNECT_ONCE_TIMEOUT = 3.0  # A new connection is faster than the kernel's third try of an old one.
+FIRST_DIAL_PAUSE = 0.02  # A server that turned a client away usually has room again after one handshake.
+LONGEST_DIAL_PAUSE = 1.0  # Pauses double up to here, so that thousands of clients do not keep a server busy.
+HANDSHAKE_TIMEOUT = 5.0  # For all reads together: a client that sends byte after byte is dropped too.
+OUT_OF_FILES_PAUSE = 0.05  # Without a free descriptor `accept` fails at once: its thread would spin.
+KEEPALIVE_IDLE = 5  # Whole seconds, as the kernel wants. It notices a host that vanished after 5 + 3 * 3 s.
+KEEPALIVE_INTERVAL = 3  # Whole seconds between probes; a lost packet must not end a connection.
+KEEPALIVE_PROBES = 3  # Probes, not seconds.
+SHORTEST_WAIT = 0.01  # For a deadline that has just passed: a timeout of 0 would make a socket non-blocking.
+
+# The driver: `_driver`.
+
+SLOT_POLL = 0.05  # Spark offers nothing to wait on for executors that register.
+SLOT_SETTLE = 5.0  # Executors of one session register shortly after each other.
+UNDIALLED_TIMEOUT = 8.0  # Longer than `DIAL_TIMEOUT`: running tasks that have not dialled by then cannot.
+START_GRACE = 1.0  # A task's own deadline comes first: it knows more about the cause.
+CAUSE_SETTLE = 0.3  # Other nodes may still name the true cause of a failure.
+LOST_TASK_SETTLE = 1.2  # Spark may still say why a task is gone.
+QUIT_GRACE = 3.0  # Tasks end by themselves and delete their files, before Spark is told to end them.
+TASKS_END_TIMEOUT = 20.0  # Longer than `KEEPER_END_TIMEOUT` and `STREAM_END_TIMEOUT` together.
+SEND_TIMEOUT = 10.0  # A task reads on a thread of its own: if it reads nothing for so long, it is stuck.
+ANSWER_TIMEOUT = 10.0  # A task answers from a thread that does nothing else but listen.
+STALL_CHECK_SHARE = 0.25  # Of the time that an exchange may stand still: it is exceeded by a quarter at most.
+VALUES_END_TIMEOUT = 10.0  # Sockets are shut down before; a thread may still write its last bytes to disk.
+
+# A Spark task and its node: `_task`.
+
+HEARTBEAT_SHARE = 0.25  # Of its limit: after it a silent node is asked, and has the rest of it to answer.
+LEAVE_TIMEOUT = 10.0  # A node that has returned runs its exit handlers.
+EVALUATOR_TIMEOUT = 60.0  # An evaluator makes its last evaluation after training is done.
+SERVING_TIMEOUT = 2.0  # A parameter server may sit in TensorFlow's own join, which never returns.
+LOG_DRAIN_TIMEOUT = 1.0  # A node that has ended may have children that hold its output open.
+LAST_LINES_TIMEOUT = 0.2  # What a node printed before it failed is on its way; its process still runs.
+KEEPER_END_TIMEOUT = 10.0  # The keeper kills the node and its descendants, and deletes their files.
+STREAM_END_TIMEOUT = 5.0  # The thread of a stream may be in the middle of a batch.
+FEED_REPORT_INTERVAL = 1.0  # The driver's line about rows changes so often at most.
+GPU_FREE_TIMEOUT = 30.0  # A process that scores ends after its batch; its GPU memory is free some time later.
+GPU_MEMORY_POLL = 0.2  # NVML has nothing to wait on.
+GPU_SAMPLE_INTERVAL = 5.0  # TensorFlow keeps its memory to the end: rare samples see its peak as well.
+
+# Training: `strategies` and `ml`.
+
+PROGRESS_INTERVAL = 0.5  # A bar that changes twice per second looks alive; more would load the driver.
+RING_WAITING_GRACE = 1.0  # A neighbour that is alive says so within this, after its own timeout.
+GOODBYE_TIMEOUT = 10.0  # A rank that never comes to the last exchange must not keep the others.
+LAST_STEP_TIMEOUT = 600.0  # The chief's steps in flight end before its function returns.
+FINISH_ANSWER_SHARE = 0.25  # Of exchange_timeout: a worker that waits for others hears in time.
+
+# Scoring: `_score`.
+
+SCORER_START_TIMEOUT = 60.0  # Another task of the executor may be starting the process, and hold the lock.
+SCORER_LOCK_POLL = 0.05  # A lock with a deadline needs a signal handler, or polling.
+SCORER_IDLE_TIMEOUT = 5.0  # The next task of a job comes within this, and finds the model loaded.
+SCORER_LEAVE_RETRY = 0.1  # Whoever holds the lock is about to connect, or ends soon.
+SCORER_END_TIMEOUT = 10.0  # The child ends after the batch that it computes.
+
+# Files: `tfrecord`.
+
+ABANDONED_WRITE_AGE = 7 * 86400.0  # A write that made no new file for so long belongs to no running job.
+MAX_FILE_AGE = 7 * 86400.0  # The default of the option `maxFileAge`, as of Spark's own file stream.
+
+# This machine: `local` and `cli`.
+
+CLUSTER_START_TIMEOUT = 90.0  # Several JVMs start at the same time, on few cores.
+DAEMONS_END_TIMEOUT = 15.0  # A JVM is killed at once; its folder may be large, or on a slow disk.
+JAVA_PROBE_TIMEOUT = 30.0  # A JVM that prints its version, on a machine that is busy.
+IMPORT_TIMEOUT = 120.0  # TensorFlow from a cold or shared disk.
+LOOPBACK_TIMEOUT = 5.0  # Loopback answers at once, or a firewall drops the packets.
+DOCTOR_TIMEOUT = 120.0  # The default of `emberflow doctor --timeout`: a session starts, and its executors.
