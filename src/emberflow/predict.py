@@ -67,11 +67,11 @@ def predict(
 
     from emberflow._driver.interpreter import map_in_arrow
     from emberflow._score.model_reading import read_model
-    from emberflow._score.model_source import Asked
-    from emberflow._score.score_plan import Request, check_frame, plan_scoring
+    from emberflow._score.model_source import LoadOptions
+    from emberflow._score.score_plan import ScoreRequest, check_frame, plan_scoring
     from emberflow._score.score_task import score_task
 
-    request = Request(
+    request = ScoreRequest(
         inputs=inputs,
         outputs=outputs,
         batch_size=batch_size,
@@ -83,8 +83,10 @@ def predict(
         dtypes=dtypes or {},
     )
     check_frame(df)
-    asked = Asked(signature=signature, tags=tuple(tags), custom_objects=dict(custom_objects or {}))
-    source, facts = read_model(df.sparkSession, model, asked, inputs)
+    load_options = LoadOptions(
+        signature=signature, tags=tuple(tags), custom_objects=dict(custom_objects or {})
+    )
+    source, facts = read_model(df.sparkSession, model, load_options, inputs)
     plan = plan_scoring(df, source, facts, request)
     task = functools.partial(score_task, plan.spec)
     picked = df.select(*(col(name).alias(alias) for name, alias in plan.columns.items()))

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 from emberflow import storage
 from emberflow.errors import StorageError
 from emberflow.tfrecord.options import parse_options
-from emberflow.tfrecord.source import TFRecordSource
-from emberflow.tfrecord.writer import TFRecordWriter
+from emberflow.tfrecord.spark_source import TFRecordSource
+from emberflow.tfrecord.spark_writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from emberflow.tfrecord.options import parse_options
-from emberflow.tfrecord.source import TFRecordSource
-from emberflow.tfrecord.writer import TFRecordWriter
+from emberflow.tfrecord.spark_source import TFRecordSource
+from emberflow.tfrecord.spark_writer import TFRecordWriter
 from tests import sessions as kinds
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from emberflow._feed.arrays import KEY
-from emberflow._feed.dataset import DatasetOptions, Feeding, Shard, make_dataset
+from emberflow._feed.dataset import DatasetOptions, Shard, TrackedDataset, make_dataset
 from emberflow._feed.position import Position
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
@@ -156,7 +156,7 @@ def labelled(tmp_path: Path, rows: int = 12) -> Shard:
     return shards_of(tmp_path, [[batch]])[0]
 
 
-def spec_of(feeding: Feeding) -> Any:
+def spec_of(feeding: TrackedDataset) -> Any:
     return tf.nest.map_structure(
         lambda spec: (spec.shape.as_list(), spec.dtype.name), feeding.dataset.element_spec
     )
@@ -210,7 +210,7 @@ def test_an_empty_shard_has_the_same_spec_and_empty_batches(tmp_path: Path) -> N
     assert [batch["r"].nrows().numpy() for batch in batches] == [0, 0]
 
 
-def fit(feeding: Feeding, **options: Any) -> list[tuple[int, int]]:
+def fit(feeding: TrackedDataset, **options: Any) -> list[tuple[int, int]]:
     """Train a tiny model; return the position after every step."""
     import keras
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from emberflow._score.describe import _described_here
-from emberflow._score.model_source import Asked, describe_path
+from emberflow._score.describe import _describe_locally
+from emberflow._score.model_source import LoadOptions, describe_path
 from emberflow.errors import ModelError
 from emberflow.predict import predict
 from tests.tensorflow.scoring_models import (
@@ -152,13 +152,13 @@ def test_a_keras_file_is_described_without_bringing_tensorflow_into_the_driver(
 ) -> None:
     path = str(tmp_path / "model.keras")
     mlp().model.save(path)
-    here = describe_path(path, Asked())
+    here = describe_path(path, LoadOptions())
     monkeypatch.delitem(sys.modules, "tensorflow")
     monkeypatch.setattr("emberflow._score.describe.describe_path", None)
-    assert _described_here(path, Asked())[0] == here
+    assert _describe_locally(path, LoadOptions())[0] == here
     (tmp_path / "broken.keras").write_bytes(b"no zip")
     with pytest.raises(ModelError, match="cannot be loaded"):
-        _described_here(str(tmp_path / "broken.keras"), Asked())
+        _describe_locally(str(tmp_path / "broken.keras"), LoadOptions())
 
 
 def test_an_object_of_tf_keras(spark_cluster: "SparkSession") -> None:

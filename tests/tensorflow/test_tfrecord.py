@@ -10,9 +10,9 @@ import tensorflow as tf
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.compression import CODECS
+from emberflow.tfrecord.input_files import find_files, split_files
 from emberflow.tfrecord.options import parse_options
-from emberflow.tfrecord.paths import find_files, split_files
-from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
 from emberflow.tfrecord.record_files import writing
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import keras
 import pytest
 
 import emberflow as ef
-from emberflow._score.model_source import Asked, describe_path
+from emberflow._score.model_source import LoadOptions, describe_path
 from emberflow._score.model_text import show_model
 from emberflow.cli.jobs import run_show
 
@@ -90,7 +90,7 @@ def test_a_keras_file_with_code_is_described_shown_and_loaded_without_running_it
     file_with_code: tuple[Path, Path], tmp_path: Path
 ) -> None:
     path, trace = file_with_code
-    for read in (lambda: describe_path(str(path), Asked()), lambda: show_model(str(path))):
+    for read in (lambda: describe_path(str(path), LoadOptions()), lambda: show_model(str(path))):
         with pytest.raises(ef.ModelError, match="cannot be loaded"):
             read()
     folder = crafted(tmp_path / "stage", trace, "KerasModel", [])

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberflow._feed.arrays import KEY
-from emberflow._feed.arrow_to_numpy import can_view, view_of, wire_of
-from emberflow._feed.row_windows import Gatherer, make_parts, wire_of_batch
+from emberflow._feed.arrow_to_numpy import can_view, flat_arrays_of, view_of
+from emberflow._feed.row_windows import WindowReader, flat_arrays_of_batch, group_columns
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, observe
 from emberflow._feed.shards import Shards, merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
@@ -134,16 +134,16 @@ def test_a_type_becomes_its_tensor(tmp_path: Path, case: Any) -> None:
     _, array, column_options, dtype, shape, ragged, rows = case
     column = plan(array, **column_options)
     assert (column.dtype, column.shape, column.ragged) == (dtype, shape, ragged)
-    wire = wire_of(column, array)
+    wire = flat_arrays_of(column, array)
     assert rows_of(column, wire) == rows
     assert wire[0].dtype == (object if dtype == "bytes" else dtype)
     sliced = pa.concat_arrays([array, array]).slice(
         1, len(array)
     )  # arrays that begin in the middle of a buffer
-    assert rows_of(column, wire_of(column, sliced)) == (rows + rows)[1 : len(rows) + 1]
+    assert rows_of(column, flat_arrays_of(column, sliced)) == (rows + rows)[1 : len(rows) + 1]
     if can_view(column, observe(pa.RecordBatch.from_arrays([sliced], ["c"]))["c"]):
         assert view_of(column, sliced).tolist() == (rows + rows)[1 : len(rows) + 1]
-    assert len(wire_of(column, array.slice(0, 0))[0]) == 0
+    assert len(flat_arrays_of(column, array.slice(0, 0))[0]) == 0
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
@@ -161,8 +161,8 @@ def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any) -> No
         merge_shards([file.facts]),
         ColumnOptions(**{name: {"c": value} for name, value in column_options.items()}),
     )
-    parts = make_parts(list(columns.values()))
-    fetch = Gatherer(spool, parts).fetch
+    parts = group_columns(list(columns.values()))
+    fetch = WindowReader(spool, parts).fetch
     for order in (np.arange(count), np.random.default_rng(1).permutation(count), np.arange(0)):
         wire = fetch(order)
         values = [wire[0][0], *wire[1:]] if parts[0].stacked else wire
@@ -175,7 +175,9 @@ def test_structs_open_into_dotted_names_and_pass_their_nulls_on() -> None:
     columns = plan_columns(facts_of(batch), column_options)
     assert list(columns) == ["s.a", "s.t.b", "n"]
     assert list(plan_columns(facts_of(batch), column_options, ["s"])) == ["s.a", "s.t.b"]
-    assert [values.tolist() for values in wire_of_batch(make_parts(list(columns.values())), batch)] == [
+    assert [
+        values.tolist() for values in flat_arrays_of_batch(group_columns(list(columns.values())), batch)
+    ] == [
         [[1, 0], [1, 2]],
         [b"x", b""],
     ]
@@ -197,7 +199,7 @@ def test_a_row_of_another_length_between_least_and_most_is_found() -> None:
     array = pa.array([b"\1\2", b"\1\2\3", b"\1\2\3\4"])
     column = plan(array, dtypes="uint8", shapes=(None, 2))
     with pytest.raises(DataError, match="multiple of 2"):
-        wire_of(column, array)
+        flat_arrays_of(column, array)
 
 
 def test_ranks_agree_on_one_shape() -> None:
@@ -252,4 +254,4 @@ def test_rows_that_come_later_must_fit() -> None:
 def test_any_nested_lists_come_back(rows: list[list[list[int]]], start: int) -> None:
     array = pa.array(rows, pa.list_(pa.list_(pa.int64()))).slice(min(start, len(rows) - 1))
     column = plan(array)
-    assert rows_of(column, wire_of(column, array)) == array.to_pylist()
+    assert rows_of(column, flat_arrays_of(column, array)) == array.to_pylist()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from emberflow._feed.arrays import KEY
-from emberflow._feed.file_source import Fragment, rank_batches, rank_pieces
+from emberflow._feed.file_source import Fragment, rank_batches, rank_ranges
 from emberflow._feed.parquet import Parquet
 from emberflow.errors import ConfigError, StorageError
 
@@ -143,6 +143,6 @@ def test_a_file_that_is_not_what_the_driver_listed_is_named(
 
 def test_fragments_of_unknown_rows_stay_whole_and_are_balanced_by_bytes() -> None:
     fragments = [Fragment(path=name, bytes=size) for name, size in [("a", 5), ("b", 9), ("c", 4)]]
-    parts = rank_pieces(fragments, 2)
+    parts = rank_ranges(fragments, 2)
     assert [[piece.fragment.path for piece in part] for part in parts] == [["b"], ["a", "c"]]
     assert all(piece.stop is None for part in parts for piece in part)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from emberflow._feed.arrays import KEY
+from emberflow._feed.feed_progress import Progress
 from emberflow._feed.handover import receive_batches, receive_spool, send_batches, send_spool
-from emberflow._feed.named import split_named
-from emberflow._feed.progress import Progress
+from emberflow._feed.named_data import split_named
 from emberflow._feed.spool import Spool, SpoolWriter
 from emberflow.errors import DataError
 

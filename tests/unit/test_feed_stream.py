@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberflow._feed.progress import Progress
-from emberflow._feed.row_windows import make_parts
+from emberflow._feed.feed_progress import Progress
+from emberflow._feed.row_windows import group_columns
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.stream import MostSteps, Stream, StreamWindows, cut_batches, first_facts
 from emberflow._feed.tensor_columns import plan_columns
@@ -52,7 +52,7 @@ def together(ranks: int) -> list[MostSteps]:
 def steps_of(stream: Stream, sizes: list[int]) -> list[list[int]]:
     columns = list(plan_columns(stream.facts).values())
     rows = []
-    for wire, bounds, tags in StreamWindows(stream, make_parts(columns), columns, sizes, Progress())():
+    for wire, bounds, tags in StreamWindows(stream, group_columns(columns), columns, sizes, Progress())():
         assert len(tags) == len(bounds) - 1
         rows += [wire[0][bounds[at] : bounds[at + 1]].tolist() for at in range(len(tags))]
     return rows
@@ -80,7 +80,7 @@ def test_a_stream_is_read_once() -> None:
     columns = list(plan_columns(merge_shards([facts])).values())
     windows = StreamWindows(
         Stream(name="train", rank=0, batches=batches, facts=merge_shards([facts])),
-        make_parts(columns),
+        group_columns(columns),
         columns,
         [2],
         Progress(),

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._score.inputs import InputOptions, plan_inputs
+from emberflow._score.input_plan import InputOptions, plan_inputs
 from emberflow._score.model_facts import ModelFacts, Tensor
-from emberflow._score.model_source import Source
-from emberflow._score.outputs import OutputPlan
+from emberflow._score.model_source import ModelSource
+from emberflow._score.output_plan import OutputPlan
 from emberflow._score.scoring import ScoreSpec, rescored, score_here
 from emberflow.errors import DataError
 
@@ -23,7 +23,7 @@ TENSOR = Tensor(name="x", dtype="float64", shape=(2,))
 def spec_of(batch_size: int, errors: str = "raise", tensor: Tensor = TENSOR) -> ScoreSpec:
     facts = ModelFacts(kind="keras", inputs=(tensor,), outputs=())
     return ScoreSpec(
-        source=Source(kind="function", key="k"),
+        source=ModelSource(kind="function", key="k"),
         tensors=(tensor,),
         inputs=plan_inputs(SCHEMA, facts, "x", InputOptions(shapes={}, dtypes={})),
         outputs=(OutputPlan(name="sum", column="sum", type=pa.float64()),),

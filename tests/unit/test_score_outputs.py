@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from emberflow._score.model_facts import ModelFacts, Tensor
-from emberflow._score.outputs import Chosen, OutputPlan, arrow_of, check_type, choose_outputs
+from emberflow._score.output_plan import OutputChoice, OutputPlan, arrow_of, check_type, choose_outputs
 from emberflow.errors import ConfigError, DataError, ModelError
 
 
@@ -107,7 +107,7 @@ ONE = ModelFacts(kind="keras", inputs=(), outputs=TWO.outputs[:1])
 
 
 def columns(model: ModelFacts, outputs: Any) -> list[tuple[str, str]]:
-    return [(chosen.name, chosen.column) for chosen in choose_outputs(model, outputs)]
+    return [(choice.name, choice.column) for choice in choose_outputs(model, outputs)]
 
 
 def test_outputs_by_default_by_name_and_by_place() -> None:
@@ -137,9 +137,9 @@ def test_unknown_outputs_are_refused(outputs: Any) -> None:
     ],
 )
 def test_declared_types_must_fit_the_output(kind: Any, *, fits: bool) -> None:
-    chosen = Chosen(name="digit", column="d", type="declared")
+    choice = OutputChoice(name="digit", column="d", type="declared")
     if fits:
-        check_type(ONE, chosen, kind)
+        check_type(ONE, choice, kind)
         return
     with pytest.raises(ConfigError, match="must fit the model's output digit"):
-        check_type(ONE, chosen, kind)
+        check_type(ONE, choice, kind)

@@ -13,11 +13,11 @@ import pytest
 from emberflow._score import predictor
 from emberflow._score import score_task as task
 from emberflow._score.child_predictor import child_scorer
-from emberflow._score.inputs import InputOptions, plan_inputs
+from emberflow._score.input_plan import InputOptions, plan_inputs
 from emberflow._score.model_facts import ModelFacts
-from emberflow._score.model_source import Source, fingerprint, kind_of, pack
+from emberflow._score.model_source import ModelSource, fingerprint, kind_of, pack
 from emberflow._score.model_text import show_model
-from emberflow._score.outputs import OutputPlan
+from emberflow._score.output_plan import OutputPlan
 from emberflow._score.scoring import ScoreSpec, local_scorer
 from emberflow.errors import ConfigError, ModelError
 from tests.unit.test_score_saved_model import MODEL
@@ -29,7 +29,7 @@ def spec_of(load: Any, key: str, outputs: tuple[str, ...] = ("y",), kind: Any = 
     facts = ModelFacts(kind="function", inputs=(), outputs=())
     fn = cloudpickle.dumps(load)
     return ScoreSpec(
-        source=Source(kind="function", key=key, fn=fn, takes_one=True, outputs=outputs),
+        source=ModelSource(kind="function", key=key, fn=fn, takes_one=True, outputs=outputs),
         tensors=(),
         inputs=plan_inputs(BATCH.schema, facts, "x", InputOptions(shapes={}, dtypes={})),
         outputs=tuple(OutputPlan(name=name, column=name, type=kind or pa.float64()) for name in outputs),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._score.input_rows import Group, Ragged, groups_of
-from emberflow._score.inputs import InputOptions, plan_inputs
+from emberflow._score.input_plan import InputOptions, plan_inputs
+from emberflow._score.input_rows import Ragged, RowGroup, row_groups
 from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts, Tensor
 
@@ -26,11 +26,11 @@ VECTOR = pa.struct(
 
 def grouped(
     tensors: list[Tensor], inputs: Inputs, columns: dict[str, Any], dtypes: Any = None, shapes: Any = None
-) -> tuple[list[Group], dict[int, str]]:
+) -> tuple[list[RowGroup], dict[int, str]]:
     batch = pa.RecordBatch.from_pydict(columns)
     facts = ModelFacts(kind="keras" if tensors else "function", inputs=tuple(tensors), outputs=())
     plans = plan_inputs(batch.schema, facts, inputs, InputOptions(shapes=shapes or {}, dtypes=dtypes or {}))
-    return groups_of(plans, batch)
+    return row_groups(plans, batch)
 
 
 def one(
@@ -40,7 +40,7 @@ def one(
     *,
     is_ragged: bool = False,
     **input_options: Any,
-) -> tuple[list[Group], dict[int, str]]:
+) -> tuple[list[RowGroup], dict[int, str]]:
     tensor = Tensor(name="x", dtype=dtype, shape=shape, is_ragged=is_ragged)
     return grouped([tensor], "c", {"c": column}, **input_options)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emberflow._feed.arrays import KEY
 from emberflow._feed.digest import add_digests, digest_of
-from emberflow._feed.row_windows import Gatherer, make_parts
+from emberflow._feed.row_windows import WindowReader, group_columns
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolFile, SpoolWriter
@@ -38,7 +38,7 @@ def test_rows_come_back_in_the_order_of_their_keys(tmp_path: Path) -> None:
     file = spool_of(tmp_path, [batch_of([5, 3]), batch_of([]), batch_of([9, 0, 4])], chunk_bytes=1)
     spool = Spool(file)
     file.close()
-    fetch = Gatherer(spool, make_parts(list(plan_columns(merge_shards([file.facts])).values()))).fetch
+    fetch = WindowReader(spool, group_columns(list(plan_columns(merge_shards([file.facts])).values()))).fetch
     assert fetch(np.arange(5))[0].tolist() == [[0, 30, 40, 50, 90]]
     assert fetch(np.array([4, 0, 2]))[0].tolist() == [[90, 0, 40]]
     assert [batch.to_pydict() for batch in spool.batches()] == [{"x": [50, 30]}, {"x": [90, 0, 40]}]
@@ -197,7 +197,7 @@ import sys
 import numpy as np, pyarrow as pa
 from emberflow._feed.arrays import KEY
 from emberflow._feed.tensor_columns import plan_columns
-from emberflow._feed.row_windows import Gatherer, make_parts, window_rows
+from emberflow._feed.row_windows import WindowReader, group_columns, window_rows
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 
@@ -217,7 +217,7 @@ with SpoolWriter(sys.argv[1]) as writer:
     file = writer.finish()
 spool = Spool(file)
 columns = list(plan_columns(merge_shards([file.facts])).values())
-fetch, rows = Gatherer(spool, make_parts(columns)).fetch, window_rows(spool, columns)
+fetch, rows = WindowReader(spool, group_columns(columns)).fetch, window_rows(spool, columns)
 order = np.random.default_rng(0).permutation(spool.rows)
 for start in range(0, spool.rows, rows):
     (values,) = fetch(order[start:start + rows])

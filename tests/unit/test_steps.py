@@ -92,7 +92,7 @@ def test_ranges_cover_every_row_once_and_are_balanced(sizes: list[int], ranks: i
 
 @given(sizes=st.lists(st.integers(0, 40), max_size=12), ranks=st.integers(1, 7))
 def test_wholes_give_every_piece_to_one_rank(sizes: list[int], ranks: int) -> None:
-    parts = steps.balanced_wholes(sizes, ranks)
+    parts = steps.balanced_assignment(sizes, ranks)
     assert sorted(piece for part in parts for piece in part) == list(range(len(sizes)))
     loads = [sum(sizes[piece] for piece in part) for part in parts]
     assert max(loads) - min(loads) <= max(sizes, default=0)

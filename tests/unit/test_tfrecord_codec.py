@@ -20,7 +20,7 @@ from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import FrameRules, frame_one, read_chunks
 from emberflow.tfrecord.codec.record_parser import parse_record, value_of
-from emberflow.tfrecord.infer import infer, list_of
+from emberflow.tfrecord.schema_inference import infer, list_of
 from tests.unit.example_proto import Example, SequenceExample, content, fill
 
 MANY = settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))

@@ -17,9 +17,9 @@ from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import frame_one, masked
 from emberflow.tfrecord.compression import CODECS
+from emberflow.tfrecord.input_files import FilePart, find_files, folder_of, qualified, split_files
 from emberflow.tfrecord.options import parse_options
-from emberflow.tfrecord.paths import Part, find_files, folder_of, qualified, split_files
-from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
 
 
 def file_of(table: Any) -> bytes:
@@ -188,7 +188,7 @@ def test_large_files_are_split_and_small_ones_share_a_task(tmp_path: Path) -> No
     assert len(split_files(find_files(options), parse_options({"splitBytes": "0"}))) == 1
     (tmp_path / "large").write_bytes(gzip.compress(numbers(0, 5000), 0))
     gzipped = parse_options({"path": str(tmp_path / "large"), "splitBytes": "20000", "compression": "gzip"})
-    assert split_files(find_files(gzipped), gzipped) == [[Part(file=find_files(gzipped)[0])]]
+    assert split_files(find_files(gzipped), gzipped) == [[FilePart(file=find_files(gzipped)[0])]]
 
 
 def broken_folder(folder: Path) -> Path:

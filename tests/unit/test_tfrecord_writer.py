@@ -15,10 +15,10 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
+from emberflow.tfrecord.input_files import find_files
 from emberflow.tfrecord.options import parse_options
-from emberflow.tfrecord.paths import find_files
-from emberflow.tfrecord.streaming import TFRecordStreamReader, TFRecordStreamWriter
-from emberflow.tfrecord.writer import TFRecordWriter
+from emberflow.tfrecord.spark_streaming import TFRecordStreamReader, TFRecordStreamWriter
+from emberflow.tfrecord.spark_writer import TFRecordWriter
 from tests.unit.test_tfrecord_reading import rows_of, xs
 
 SCHEMA = StructType([StructField("x", LongType()), StructField("k", StringType())])

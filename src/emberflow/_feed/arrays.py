@@ -17,14 +17,14 @@ _VECTOR_FIELDS = ["type", "size", "indices", "values"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaf:
+class LeafColumn:
     """One column that a tensor can come from: `path` leads to it through struct columns."""
 
     name: str
     type: Any
     path: tuple[str, ...]
 
-    def of(self, batch: Any) -> Any:
+    def array_in(self, batch: Any) -> Any:
         """Return this leaf's array in a record batch; a null struct makes null leaves."""
         array = batch.column(self.path[0])
         for step in self.path[1:]:
@@ -33,22 +33,22 @@ class Leaf:
         return array
 
 
-def leaves_of(schema: Any) -> Iterator[Leaf]:
+def leaf_columns(schema: Any) -> Iterator[LeafColumn]:
     """Yield the leaves of a schema: struct columns are opened, their fields named ``column.field``."""
     for field in schema:
         if not field.name.startswith(RESERVED):
             yield from _leaves(field.type, (field.name,))
 
 
-def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[Leaf]:
+def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[LeafColumn]:
     if pa.types.is_struct(kind) and not is_vector(kind):
         for field in kind:
             yield from _leaves(field.type, (*path, field.name))
     else:
-        yield Leaf(name=".".join(path), type=kind, path=path)
+        yield LeafColumn(name=".".join(path), type=kind, path=path)
 
 
-def find_leaves(leaves: Sequence[Leaf], name: str) -> list[Leaf]:
+def find_leaf_columns(leaves: Sequence[LeafColumn], name: str) -> list[LeafColumn]:
     """Return the leaf of this name, or all leaves of the struct column of this name."""
     exact = [leaf for leaf in leaves if leaf.name == name]
     found = exact or [leaf for leaf in leaves if leaf.name.startswith(f"{name}.")]
@@ -96,11 +96,11 @@ def list_levels(kind: Any) -> tuple[int, Any]:
     return levels, kind
 
 
-def plain(array: Any) -> Any:
+def normalized(array: Any) -> Any:
     """Return the array in the form that the rest of the feed reads: no dictionaries, no views."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return plain(array.dictionary_decode())
+        return normalized(array.dictionary_decode())
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):

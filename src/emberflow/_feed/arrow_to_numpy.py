@@ -16,8 +16,8 @@ from emberflow._feed.arrays import (
     is_text,
     is_vector,
     list_levels,
+    normalized,
     offsets_of,
-    plain,
     valid_rows,
     word_view,
 )
@@ -26,12 +26,12 @@ from emberflow._feed.shard_facts import ColumnFacts
 from emberflow._feed.tensor_columns import Column
 from emberflow.errors import DataError
 
-Wire = list[NDArray[Any]]
+FlatArrays = list[NDArray[Any]]
 
 
-def wire_of(column: Column, array: Any) -> Wire:
+def flat_arrays_of(column: Column, array: Any) -> FlatArrays:
     """Return a column's rows as numpy arrays: the values, then the splits of each ragged level."""
-    array = plain(array)
+    array = normalized(array)
     if is_vector(array.type):
         if not column.ragged:
             return [_vectors(column, array)]
@@ -85,7 +85,7 @@ def _opened(column: Column, array: Any) -> tuple[NDArray[np.int64], Any]:
         return sizes // width, _decoded(column, array)
     if valid is not None:
         sizes[~valid] = 0  # a null row is an empty one where the user declared a null_value
-    return sizes, plain(array.flatten())
+    return sizes, normalized(array.flatten())
 
 
 def _dense(column: Column, array: Any, lengths: tuple[int, ...]) -> NDArray[Any]:
@@ -100,7 +100,7 @@ def _dense(column: Column, array: Any, lengths: tuple[int, ...]) -> NDArray[Any]
         return rows
     if column.decode:
         return _decoded(column, array).reshape(shape)
-    return _dense(column, plain(array.flatten()), lengths[1:]).reshape(shape)
+    return _dense(column, normalized(array.flatten()), lengths[1:]).reshape(shape)
 
 
 def _decoded(column: Column, array: Any) -> NDArray[Any]:
@@ -143,7 +143,7 @@ def _vectors(column: Column, array: Any) -> NDArray[Any]:
         return rows.reshape(-1, *column.shape)
     values = array.field("values")
     sizes = np.diff(offsets_of(values)).astype(np.int64)
-    flat = word_view(plain(values.flatten())).astype(column.dtype, copy=False)
+    flat = word_view(normalized(values.flatten())).astype(column.dtype, copy=False)
     is_sparse = np.asarray(array.field("type")) == 0
     if not is_sparse.any():
         return flat.reshape(-1, *column.shape)

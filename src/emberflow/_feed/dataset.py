@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberflow._feed.arrays import find_leaves, leaves_of
+from emberflow._feed.arrays import find_leaf_columns, leaf_columns
 from emberflow._feed.epochs import EpochPlan, Epochs
-from emberflow._feed.pipeline import Arrange, Taken, make_batches
+from emberflow._feed.feed_progress import Progress
+from emberflow._feed.pipeline import Arrange, ConsumedTag, make_batches
 from emberflow._feed.position import Position
-from emberflow._feed.progress import Progress
-from emberflow._feed.row_windows import Gatherer, make_parts, window_rows
+from emberflow._feed.row_windows import WindowReader, group_columns, window_rows
 from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool
 from emberflow._feed.tensor_columns import Column, ColumnOptions, Shape, plan_columns
@@ -52,7 +52,7 @@ class DatasetOptions:
         shuffle: Whether each epoch has its own order. Without it rows come in their canonical order.
         seed: What the orders come from: the same seed and rows give the same orders in every run.
         start_at: Where an earlier attempt stood.
-        strict_resume: Refuse to start when the rows are not those that `start_at` was taken on; else
+        strict_resume: Refuse to start when the rows are not those that `start_at` was recorded on; else
             the epoch begins anew, with a warning.
         shapes: Dense dimensions of one row, by column; None in front for a ragged one.
         dtypes: Dtype by column; for a binary column, the dtype of the numbers in it.
@@ -102,18 +102,18 @@ class DatasetOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Feeding:
+class TrackedDataset:
     """A dataset that was made, and the way to ask where its consumer stands.
 
     Attributes:
         dataset: The `tf.data.Dataset`.
         epochs: The order of its rows; None where there are none.
-        taken: What its consumer took last.
+        consumed: The tag of the last batch that its consumer took.
     """
 
     dataset: Any
     epochs: Epochs | None
-    taken: Taken
+    consumed: ConsumedTag
 
     def position(self, steps: int | None = None) -> Position:
         """Return where the consumer of the dataset stands.
@@ -129,22 +129,22 @@ class Feeding:
             )
         if steps is not None:
             return self.epochs.position_after(steps)
-        return self.epochs.position(self.taken.value())
+        return self.epochs.position(self.consumed.value())
 
 
-def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | None = None) -> Feeding:
+def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | None = None) -> TrackedDataset:
     """Return a dataset of whole batches over a shard.
 
     One iteration is one epoch, and the next iteration takes the next order; an iteration begins when its
     first batch is asked for. All ranks take the same number of steps; a rank with few rows has empty
     batches among them.
     """
-    columns, arrange = choose(shard.facts, options)
-    parts = make_parts(columns)
+    columns, arrange = choose_columns(shard.facts, options)
+    groups = group_columns(columns)
     if options.alone and not shard.spool.rows:
-        taken = Taken(0)
-        nothing = make_batches(lambda: iter(()), parts, arrange, taken, 0)
-        return Feeding(dataset=nothing, epochs=None, taken=taken)
+        consumed = ConsumedTag(0)
+        nothing = make_batches(lambda: iter(()), groups, arrange, consumed, 0)
+        return TrackedDataset(dataset=nothing, epochs=None, consumed=consumed)
     sizes = batch_shares(
         len(shard.facts.each), batch_size=options.batch_size, global_batch_size=options.global_batch_size
     )
@@ -160,22 +160,24 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
     epochs = Epochs(
         plan,
         plan.start(options.start_at, strict=options.strict_resume),
-        Gatherer(shard.spool, parts).fetch,
+        WindowReader(shard.spool, groups).fetch,
         window_rows(shard.spool, columns),
         progress or Progress(),
     )
-    taken = Taken(epochs.first_tag)
-    return Feeding(
-        dataset=make_batches(epochs.windows, parts, arrange, taken, plan.steps), epochs=epochs, taken=taken
+    consumed = ConsumedTag(epochs.first_tag)
+    return TrackedDataset(
+        dataset=make_batches(epochs.windows, groups, arrange, consumed, plan.steps),
+        epochs=epochs,
+        consumed=consumed,
     )
 
 
-def choose(facts: Shards, options: DatasetOptions) -> tuple[list[Column], Arrange]:
+def choose_columns(facts: Shards, options: DatasetOptions) -> tuple[list[Column], Arrange]:
     """Return the columns that a dataset reads, and how their tensors are laid out in a batch."""
     column_options = ColumnOptions(
         shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value
     )
-    leaves = list(leaves_of(facts.schema))
+    leaves = list(leaf_columns(facts.schema))
     if options.features is None:
         plans = plan_columns(facts, column_options, options.columns)
         return list(plans.values()), dict
@@ -194,10 +196,10 @@ Layout = str | dict[str, str]
 def _layout(group: Names, leaves: list[Any]) -> Layout:
     """Return a leaf's name for one tensor, or names of tensors to leaves' names for a dict of them."""
     if isinstance(group, Mapping):
-        return {name: find_leaves(leaves, column)[0].name for name, column in group.items()}
+        return {name: find_leaf_columns(leaves, column)[0].name for name, column in group.items()}
     if not isinstance(group, str):
-        return {leaf.name: leaf.name for column in group for leaf in find_leaves(leaves, column)}
-    found = find_leaves(leaves, group)
+        return {leaf.name: leaf.name for column in group for leaf in find_leaf_columns(leaves, column)}
+    found = find_leaf_columns(leaves, group)
     if [leaf.name for leaf in found] == [group]:
         return group
     return {leaf.name: leaf.name for leaf in found}

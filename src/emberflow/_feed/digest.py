@@ -18,9 +18,9 @@ from emberflow._feed.arrays import (
     is_list,
     is_text,
     is_vector,
-    leaves_of,
+    leaf_columns,
+    normalized,
     offsets_of,
-    plain,
     valid_rows,
     word_view,
 )
@@ -41,8 +41,8 @@ def digest_of(batch: Any) -> int:
     total = np.zeros(batch.num_rows, np.uint64)
     if batch.schema.get_field_index(KEY) >= 0:
         _mix(total, _words(batch.column(KEY)))
-    for leaf in leaves_of(batch.schema):
-        _mix(total, _hash_column(plain(leaf.of(batch))))
+    for leaf in leaf_columns(batch.schema):
+        _mix(total, _hash_column(normalized(leaf.array_in(batch))))
     _finish(total)
     return int(total.sum(dtype=np.uint64))
 
@@ -118,7 +118,7 @@ def _values(array: Any) -> NDArray[Any]:
     if is_text(array.type) or is_bytes(array.type):
         buffer = array.buffers()[2]
         return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
-    values = plain(array.values)
+    values = normalized(array.values)
     if is_fixed_width(values.type) and not values.null_count:
         view = word_view(values)  # stays narrow until it is sampled: long lists are not copied
         return view.view(_WIDTHS[view.dtype.itemsize])

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emberflow._feed.arrow_to_numpy import Wire
+from emberflow._feed.arrow_to_numpy import FlatArrays
+from emberflow._feed.feed_progress import Progress
 from emberflow._feed.position import Position, contents_of, rows_taken
-from emberflow._feed.progress import Progress
 from emberflow._feed.row_windows import Rows
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._plan.steps import batch_bounds, common_steps, epoch_order
@@ -56,51 +56,51 @@ class EpochPlan:
             return np.arange(self.rows, dtype=np.int64)
         return epoch_order(self.rows, seed=self.seed, epoch=epoch, rank=self.rank)
 
-    def position(self, cut: "Cut", step: int) -> Position:
-        """Return the position after `step` steps of a cut."""
-        if step == cut.steps:
-            return self.position(self.cut(cut.epoch + 1), 0)
+    def position(self, segment: "EpochSegment", step: int) -> Position:
+        """Return the position after `step` steps of a segment."""
+        if step == segment.steps:
+            return self.position(self.segment(segment.epoch + 1), 0)
         contents = contents_of(self.shards)
         return Position(
             name=self.name,
-            epoch=cut.epoch,
+            epoch=segment.epoch,
             step=step,
-            steps=cut.steps,
-            earlier=cut.earlier,
+            steps=segment.steps,
+            earlier=segment.earlier,
             seed=self.seed,
             shuffle=self.shuffle,
             rows=contents.rows,
             digest=contents.digest,
         )
 
-    def start(self, position: Position | None, *, strict: bool) -> "Cut":
+    def start(self, position: Position | None, *, strict: bool) -> "EpochSegment":
         """Return where to begin: at the position, or at the start of its epoch if the rows are others."""
         if position is None:
-            return self.cut(0)
+            return self.segment(0)
         self._check_order(position)
         contents = contents_of(self.shards)
         if position.digest == contents.digest:
-            return self._cut_at(position)
+            return self._segment_at(position)
         error = contents.changed_from(position.rows, position.digest)
         if strict:
             raise error
         said = f"{error.problem} Epoch {position.epoch} starts again. {error.fix}"
         warnings.warn(said, UserWarning, stacklevel=4)
-        return self.cut(position.epoch)
+        return self.segment(position.epoch)
 
-    def cut(self, epoch: int, earlier: tuple[tuple[int, int], ...] = ()) -> "Cut":
+    def segment(self, epoch: int, earlier: tuple[tuple[int, int], ...] = ()) -> "EpochSegment":
         """Return an epoch, or what the earlier steps of it left, cut by the present batch sizes."""
         left = [shard.rows - rows_taken(shard.rows, earlier) for shard in self.shards]
         if not any(left) and earlier:
-            return self.cut(epoch + 1)
+            return self.segment(epoch + 1)
         steps = common_steps(left, self.batch_sizes)
-        return Cut(epoch=epoch, earlier=earlier, steps=steps, rows=self.rows)
+        return EpochSegment(epoch=epoch, earlier=earlier, steps=steps, rows=self.rows)
 
-    def _cut_at(self, position: Position) -> "Cut":
-        same = self.cut(position.epoch, position.earlier)
+    def _segment_at(self, position: Position) -> "EpochSegment":
+        same = self.segment(position.epoch, position.earlier)
         if same.steps == position.steps:
             return replace(same, done=position.step)
-        return self.cut(position.epoch, (*position.earlier, (position.step, position.steps)))
+        return self.segment(position.epoch, (*position.earlier, (position.step, position.steps)))
 
     def _check_order(self, position: Position) -> None:
         for name in ("name", "seed", "shuffle"):
@@ -114,7 +114,7 @@ class EpochPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class EpochSegment:
     """One epoch, or what is left of it, cut into steps.
 
     Attributes:
@@ -154,7 +154,12 @@ class Epochs:
     """
 
     def __init__(
-        self, plan: EpochPlan, start: Cut, fetch: Callable[[Rows], Wire], window: int, progress: Progress
+        self,
+        plan: EpochPlan,
+        start: EpochSegment,
+        fetch: Callable[[Rows], FlatArrays],
+        window: int,
+        progress: Progress,
     ) -> None:
         self.plan = plan
         self.progress = progress
@@ -177,8 +182,8 @@ class Epochs:
     def position(self, tag: int) -> Position:
         """Return the position of a consumer whose last batch had this tag."""
         epoch, step = divmod(tag, 1 << 32)
-        cut = self._first if epoch == self._first.epoch else self.plan.cut(epoch)
-        return self.plan.position(cut, step)
+        segment = self._first if epoch == self._first.epoch else self.plan.segment(epoch)
+        return self.plan.position(segment, step)
 
     def position_after(self, steps: int) -> Position:
         """Return the position after so many steps of all iterations together."""
@@ -186,7 +191,7 @@ class Epochs:
         if steps < left:
             return self.plan.position(self._first, self._first.done + steps)
         more, step = divmod(steps - left, self.plan.steps)
-        return self.plan.position(self.plan.cut(self._first.epoch + 1 + more), step)
+        return self.plan.position(self.plan.segment(self._first.epoch + 1 + more), step)
 
     def windows(self) -> Iterator[tuple[object, ...]]:
         """Yield the windows of the next epoch."""
@@ -195,28 +200,28 @@ class Epochs:
             # middle has fewer, and an empty repetition is how tf.data is told to end it.
             self._is_over = False
             return
-        cut = self._next
-        self._next = self.plan.cut(cut.epoch + 1)
-        _log.debug("rank %d begins epoch %d of %s", self.plan.rank, cut.epoch, self.plan.name)
-        order = self.plan.order(cut.epoch)
-        for first, last in self._spans(cut):
+        segment = self._next
+        self._next = self.plan.segment(segment.epoch + 1)
+        _log.debug("rank %d begins epoch %d of %s", self.plan.rank, segment.epoch, self.plan.name)
+        order = self.plan.order(segment.epoch)
+        for first, last in self._spans(segment):
             with self.progress.working():
-                bounds = cut.bounds(first, last)
+                bounds = segment.bounds(first, last)
                 start, stop = int(bounds[0]), int(bounds[-1])
-                wire = self._fetch(order[start:stop])
-                tags = np.array([self._tag(cut, step + 1) for step in range(first, last)], np.int64)
+                arrays = self._fetch(order[start:stop])
+                tags = np.array([self._tag(segment, step + 1) for step in range(first, last)], np.int64)
             self.progress.rows += stop - start
-            self.progress.bytes += sum(values.nbytes for values in wire)
+            self.progress.bytes += sum(values.nbytes for values in arrays)
             with self.progress.timing("sink"):
-                yield (*wire, bounds - start, tags)
-        self._is_over = not cut.is_whole
+                yield (*arrays, bounds - start, tags)
+        self._is_over = not segment.is_whole
 
-    def _spans(self, cut: Cut) -> Iterator[tuple[int, int]]:
+    def _spans(self, segment: EpochSegment) -> Iterator[tuple[int, int]]:
         """Yield runs of steps whose rows make up a window."""
-        rows = max(1, cut.rows - cut.first_row)
-        count = max(1, min(WINDOW_STEPS, self._window * cut.steps // rows))
-        for first in range(cut.done, cut.steps, count):
-            yield first, min(first + count, cut.steps)
+        rows = max(1, segment.rows - segment.first_row)
+        count = max(1, min(WINDOW_STEPS, self._window * segment.steps // rows))
+        for first in range(segment.done, segment.steps, count):
+            yield first, min(first + count, segment.steps)
 
-    def _tag(self, cut: Cut, step: int) -> int:
-        return (cut.epoch << 32) + step
+    def _tag(self, segment: EpochSegment, step: int) -> int:
+        return (segment.epoch << 32) + step

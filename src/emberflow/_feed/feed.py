@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from emberflow._feed.arrays import RESERVED
-from emberflow._feed.dataset import DatasetOptions, Feeding, Shard, make_dataset
+from emberflow._feed.dataset import DatasetOptions, Shard, TrackedDataset, make_dataset
+from emberflow._feed.feed_progress import Progress
 from emberflow._feed.position import Contents, Position, contents_of
-from emberflow._feed.progress import Progress
-from emberflow._feed.stream import Stream, StreamFeeding, make_stream_dataset
+from emberflow._feed.stream import Stream, StreamDataset, make_stream_dataset
 from emberflow.errors import ConfigError, DataError
 
 
@@ -16,7 +16,7 @@ class Feed:
 
     def __init__(self, data: Mapping[str, Shard | Stream]) -> None:
         self._data = dict(data)
-        self._feedings: dict[str, Feeding | StreamFeeding] = {}
+        self._datasets: dict[str, TrackedDataset | StreamDataset] = {}
         self._progress = {name: Progress() for name in data}
 
     def dataset(self, name: str, options: DatasetOptions) -> Any:
@@ -24,20 +24,20 @@ class Feed:
         data = self._find(name)
         progress = self._progress[name]
         if isinstance(data, Shard):
-            self._feedings[name] = make_dataset(data, options, progress)
+            self._datasets[name] = make_dataset(data, options, progress)
         else:
-            self._feedings[name] = make_stream_dataset(data, options, progress)
-        return self._feedings[name].dataset
+            self._datasets[name] = make_stream_dataset(data, options, progress)
+        return self._datasets[name].dataset
 
     def position(self, name: str, steps: int | None = None) -> Position:
-        """Return where the consumer of the last dataset of this name stands; see `Feeding.position`."""
+        """Return where the consumer of the last dataset of this name stands; see `TrackedDataset.position`."""
         self._find(name)
-        if name not in self._feedings:
+        if name not in self._datasets:
             raise ConfigError(
                 f"A position needs a dataset. Received: name={name!r}, of which none was made yet.",
                 fix="Call ctx.dataset() first.",
             )
-        return self._feedings[name].position(steps)
+        return self._datasets[name].position(steps)
 
     def rows(self, name: str) -> int:
         """Return how many rows this node holds."""

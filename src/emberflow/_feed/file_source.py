@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow._feed.arrays import KEY
-from emberflow._plan.steps import balanced_ranges, balanced_wholes
+from emberflow._plan.steps import balanced_assignment, balanced_ranges
 
 _ROW_BITS = 40  # of a key; the 23 above are the fragment's number
 
@@ -52,7 +52,7 @@ class FileSource(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class FragmentRange:
     """Rows `start` to `stop` of the fragment with this number; `stop` is None for all of it."""
 
     number: int
@@ -61,22 +61,23 @@ class Piece:
     stop: int | None = None
 
 
-def rank_pieces(fragments: Sequence[Fragment], ranks: int) -> tuple[tuple[Piece, ...], ...]:
+def rank_ranges(fragments: Sequence[Fragment], ranks: int) -> tuple[tuple[FragmentRange, ...], ...]:
     """Return the pieces of each rank: equal numbers of rows where they are known, else of bytes.
 
-    >>> parts = rank_pieces([Fragment(path="a", rows=10), Fragment(path="b", rows=4)], 2)
+    >>> parts = rank_ranges([Fragment(path="a", rows=10), Fragment(path="b", rows=4)], 2)
     >>> [[(piece.fragment.path, piece.start, piece.stop) for piece in part] for part in parts]
     [[('a', 0, 7)], [('a', 7, 10), ('b', 0, 4)]]
     """
     rows = [fragment.rows for fragment in fragments if fragment.rows is not None]
     if len(rows) < len(fragments):
-        wholes = balanced_wholes([fragment.bytes for fragment in fragments], ranks)
+        wholes = balanced_assignment([fragment.bytes for fragment in fragments], ranks)
         return tuple(
-            tuple(Piece(number=number, fragment=fragments[number]) for number in part) for part in wholes
+            tuple(FragmentRange(number=number, fragment=fragments[number]) for number in part)
+            for part in wholes
         )
     return tuple(
         tuple(
-            Piece(number=number, fragment=fragments[number], start=start, stop=stop)
+            FragmentRange(number=number, fragment=fragments[number], start=start, stop=stop)
             for number, start, stop in part
         )
         for part in balanced_ranges(rows, ranks)
@@ -95,7 +96,7 @@ def rank_batches(
         fragments: What the driver listed; None lists them here.
     """
     listed = source.fragments() if fragments is None else fragments
-    for piece in rank_pieces(listed, ranks)[rank]:
+    for piece in rank_ranges(listed, ranks)[rank]:
         seen = (piece.number << _ROW_BITS) + piece.start
         for batch in source.read(piece.fragment, piece.start, piece.stop):
             keys = np.arange(seen, seen + batch.num_rows, dtype=np.int64)

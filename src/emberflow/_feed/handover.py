@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from emberflow._feed.progress import Progress, timed
+from emberflow._feed.feed_progress import Progress, timed
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.spool import SpoolFile
 from emberflow.errors import DataError
@@ -93,12 +93,12 @@ def receive_batches(sock: socket.socket) -> Iterator[Any]:
         if not file.peek(1):
             return  # not even a schema: a shard without rows
         try:
-            yield from pa.ipc.open_stream(pa.PythonFile(_Whole(file), "r"))
+            yield from pa.ipc.open_stream(pa.PythonFile(_CompleteStream(file), "r"))
         except (pa.ArrowInvalid, OSError) as error:
             raise _broken_off() from error
 
 
-class _Whole:
+class _CompleteStream:
     """A file that refuses to end in the middle.
 
     Arrow takes an end between two batches for the end of the stream; but a stream that ends without its

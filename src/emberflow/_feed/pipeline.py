@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from emberflow._feed.element_types import BYTES
-from emberflow._feed.row_windows import Part
+from emberflow._feed.row_windows import TensorGroup
 from emberflow._feed.tensor_columns import Column
 
 PREFETCH = 4  # batches; a fixed number, so that a trainer that stands still holds a known amount of memory
@@ -13,8 +13,8 @@ Windows = Callable[[], Iterator[tuple[object, ...]]]
 Arrange = Callable[[dict[str, Any]], Any]
 
 
-class Taken:
-    """The tag of the last batch that the consumer of a dataset has taken.
+class ConsumedTag:
+    """The tag of the last batch that the consumer of a dataset took.
 
     A bare resource and not a `tf.Variable`: a strategy's scope would make copies of that on its devices.
     """
@@ -46,19 +46,23 @@ class Taken:
 
 
 def make_batches(
-    windows: Windows, parts: Sequence[Part], arrange: Arrange, taken: Taken, steps: int | None
+    windows: Windows,
+    groups: Sequence[TensorGroup],
+    arrange: Arrange,
+    consumed: ConsumedTag,
+    steps: int | None,
 ) -> Any:
     """Return the dataset of batches; `steps` is how many an iteration has, None where nobody knows."""
     import tensorflow as tf
 
     number = tf.TensorSpec([None], tf.int64)
-    specs = (*(spec for part in parts for spec in _specs(part)), number, number)
+    specs = (*(spec for group in groups for spec in _specs(group)), number, number)
 
     def split(*window: Any) -> Any:
-        *wire, bounds, tags = window
+        *arrays, bounds, tags = window
 
         def cut(start: Any, stop: Any, tag: Any) -> Any:
-            return tag, arrange(_cut(parts, wire, start, stop))
+            return tag, arrange(_cut(groups, arrays, start, stop))
 
         # As vectors of one: what a slice begins and ends with, without an operation to make them.
         starts, stops = bounds[:-1, tf.newaxis], bounds[1:, tf.newaxis]
@@ -68,13 +72,13 @@ def make_batches(
     if steps is not None:
         # This way tf.data knows the number of batches, and a shorter first iteration is no error.
         batches = batches.repeat().take(steps)
-    return batches.prefetch(PREFETCH).map(taken.note).with_options(_options(tf))
+    return batches.prefetch(PREFETCH).map(consumed.note).with_options(_options(tf))
 
 
 def _options(tf: Any) -> Any:
     options = tf.data.Options()
     options.deterministic = True
-    # What is taken is counted by our last transformation: tf.data must not read ahead of it unasked, neither
+    # What is consumed is counted by our last transformation: tf.data must not read ahead of it unasked, neither
     # by a prefetch of its own nor by making a `map` that the user adds a parallel one.
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.map_parallelization = False
@@ -83,31 +87,31 @@ def _options(tf: Any) -> Any:
     return options
 
 
-def _specs(part: Part) -> list[Any]:
+def _specs(group: TensorGroup) -> list[Any]:
     import tensorflow as tf
 
-    dtype = tf.string if part.dtype == BYTES else tf.dtypes.as_dtype(part.dtype)
-    if part.stacked:
-        return [tf.TensorSpec([len(part.columns), None], dtype)]
-    column = part.columns[0]
+    dtype = tf.string if group.dtype == BYTES else tf.dtypes.as_dtype(group.dtype)
+    if group.stacked:
+        return [tf.TensorSpec([len(group.columns), None], dtype)]
+    column = group.columns[0]
     values = tf.TensorSpec([None, *column.shape], dtype)
     return [values, *(tf.TensorSpec([None], tf.int64) for _ in range(column.ragged))]
 
 
-def _cut(parts: Sequence[Part], wire: Sequence[Any], start: Any, stop: Any) -> dict[str, Any]:
+def _cut(groups: Sequence[TensorGroup], arrays: Sequence[Any], start: Any, stop: Any) -> dict[str, Any]:
     """Return the rows of one batch by column name."""
     import tensorflow as tf
 
-    arrays = iter(wire)
+    rest = iter(arrays)
     batch: dict[str, Any] = {}
-    for part in parts:
-        values = next(arrays)
-        if part.stacked:
-            rows = tf.unstack(_slice(values, start, stop, axis=1), num=len(part.columns))
-            batch.update(zip((column.name for column in part.columns), rows, strict=True))
+    for group in groups:
+        values = next(rest)
+        if group.stacked:
+            rows = tf.unstack(_slice(values, start, stop, axis=1), num=len(group.columns))
+            batch.update(zip((column.name for column in group.columns), rows, strict=True))
         else:
-            column = part.columns[0]
-            splits = [next(arrays) for _ in range(column.ragged)]
+            column = group.columns[0]
+            splits = [next(rest) for _ in range(column.ragged)]
             batch[column.name] = _rows(column, values, splits, start, stop)
     return batch
 
@@ -122,7 +126,7 @@ def _rows(column: Column, values: Any, splits: list[Any], start: Any, stop: Any)
 
 
 def _slice(values: Any, start: Any, stop: Any, axis: int = 0) -> Any:
-    """Return a part of an axis by one operation; Python's own notation makes five of it."""
+    """Return a range of an axis by one operation; Python's notation makes five of it."""
     import tensorflow as tf
 
     ahead = tf.zeros([axis], tf.int64)

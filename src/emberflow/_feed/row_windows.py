@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from emberflow._feed.arrow_to_numpy import Wire, can_view, view_of, wire_of
+from emberflow._feed.arrow_to_numpy import FlatArrays, can_view, flat_arrays_of, view_of
 from emberflow._feed.buffer_pool import BufferPool
 from emberflow._feed.element_types import BYTES
 from emberflow._feed.spool import WIDE_ROW, Spool
@@ -28,7 +28,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TensorGroup:
     """What travels together to TensorFlow: one column, or scalars of one dtype stacked as ``[column, row]``.
 
     TensorFlow takes about 30 microseconds for each array that Python hands over, however small: forty
@@ -44,16 +44,16 @@ class Part:
         return self.columns[0].dtype
 
 
-def make_parts(columns: Sequence[Column]) -> tuple[Part, ...]:
+def group_columns(columns: Sequence[Column]) -> tuple[TensorGroup, ...]:
     """Stack the scalar columns of each dtype; all others travel alone."""
     stacks: dict[str, list[Column]] = {}
     alone = []
     for column in columns:
         if column.shape or column.ragged or column.dtype == BYTES:
-            alone.append(Part(columns=(column,), stacked=False))
+            alone.append(TensorGroup(columns=(column,), stacked=False))
         else:
             stacks.setdefault(column.dtype, []).append(column)
-    return (*(Part(columns=tuple(stack), stacked=True) for stack in stacks.values()), *alone)
+    return (*(TensorGroup(columns=tuple(stack), stacked=True) for stack in stacks.values()), *alone)
 
 
 def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
@@ -73,40 +73,42 @@ def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
     return int(max(1, min(max(least, wanted), most, _MOST_ROWS)))
 
 
-class Gatherer:
-    """Fetches rows of a spool as the arrays that `make_parts` describes."""
+class WindowReader:
+    """Fetches rows of a spool as the arrays that `group_columns` describes."""
 
-    def __init__(self, spool: Spool, parts: Sequence[Part]) -> None:
+    def __init__(self, spool: Spool, groups: Sequence[TensorGroup]) -> None:
         self._spool = spool
-        self._parts = parts
+        self._groups = groups
         self._buffers = BufferPool()
-        self._sources = [[_Source(spool, column, self._buffers) for column in part.columns] for part in parts]
+        self._sources = [
+            [_SpoolColumn(spool, column, self._buffers) for column in group.columns] for group in groups
+        ]
 
-    def fetch(self, positions: Rows) -> Wire:
+    def fetch(self, positions: Rows) -> FlatArrays:
         """Return the rows at these canonical positions, in this order."""
-        pick = _Pick(self._spool.places(positions), self._spool.starts)
-        wire: Wire = []
-        for part, sources in zip(self._parts, self._sources, strict=True):
-            if part.stacked:
-                rows = self._buffers.empty((len(sources), pick.rows), part.dtype)
+        selection = _RowSelection(self._spool.places(positions), self._spool.starts)
+        arrays: FlatArrays = []
+        for group, sources in zip(self._groups, self._sources, strict=True):
+            if group.stacked:
+                rows = self._buffers.empty((len(sources), selection.rows), group.dtype)
                 for row, source in zip(rows, sources, strict=True):
-                    source.fill(row, pick)
-                wire.append(rows)
+                    source.fill(row, selection)
+                arrays.append(rows)
             else:
-                wire += sources[0].fetch(pick)
-        return wire
+                arrays += sources[0].fetch(selection)
+        return arrays
 
 
-def wire_of_batch(parts: Sequence[Part], batch: Any) -> Wire:
-    """Return all rows of one record batch as the arrays that `make_parts` describes."""
-    wire: Wire = []
-    for part in parts:
-        wires = [wire_of(column, column.leaf.of(batch)) for column in part.columns]
-        wire += [np.stack([values for (values,) in wires])] if part.stacked else wires[0]
-    return wire
+def flat_arrays_of_batch(groups: Sequence[TensorGroup], batch: Any) -> FlatArrays:
+    """Return all rows of one record batch as the arrays that `group_columns` describes."""
+    arrays: FlatArrays = []
+    for group in groups:
+        per_column = [flat_arrays_of(column, column.leaf.array_in(batch)) for column in group.columns]
+        arrays += [np.stack([values for (values,) in per_column])] if group.stacked else per_column[0]
+    return arrays
 
 
-class _Pick:
+class _RowSelection:
     """Some rows of a file: in which chunks they are, and how to bring them into order."""
 
     def __init__(self, places: Rows, starts: Rows) -> None:
@@ -132,57 +134,58 @@ class _Pick:
             yield chunk, start, stop, self._ranked[start:stop] - self._starts[chunk]
 
 
-class _Source:
+class _SpoolColumn:
     """One column of a spool, chunk by chunk."""
 
     def __init__(self, spool: Spool, column: Column, buffers: BufferPool) -> None:
         self._column = column
         self._buffers = buffers
-        self._arrays = [column.leaf.of(chunk) for chunk in spool.chunks]
+        self._arrays = [column.leaf.array_in(chunk) for chunk in spool.chunks]
         self._views: list[NDArray[Any]] | None = None
         if spool.chunks and can_view(column, spool.facts.columns[column.name]):
             self._views = [view_of(column, array) for array in self._arrays]
 
-    def fetch(self, pick: _Pick) -> Wire:
+    def fetch(self, selection: _RowSelection) -> FlatArrays:
         """Return the picked rows, in the order asked for."""
         if self._views is None:
-            return wire_of(self._column, self._taken(pick))
-        rows = self._buffers.empty((pick.rows, *self._column.shape), self._column.dtype)
-        self.fill(rows, pick)
+            return flat_arrays_of(self._column, self._taken(selection))
+        rows = self._buffers.empty((selection.rows, *self._column.shape), self._column.dtype)
+        self.fill(rows, selection)
         return [rows]
 
-    def fill(self, rows: NDArray[Any], pick: _Pick) -> None:
+    def fill(self, rows: NDArray[Any], selection: _RowSelection) -> None:
         """Write the picked rows into an array."""
         if self._views is None:
-            rows[:] = wire_of(self._column, self._taken(pick))[0]
-        elif pick.in_order:
-            for chunk, start, stop, at in pick.runs():
+            rows[:] = flat_arrays_of(self._column, self._taken(selection))[0]
+        elif selection.in_order:
+            for chunk, start, stop, at in selection.runs():
                 rows[start:stop] = self._views[chunk][int(at[0]) : int(at[-1]) + 1]
         else:
-            self._take_twice(self._views, rows, pick)
+            self._take_twice(self._views, rows, selection)
 
-    def _take_twice(self, views: list[NDArray[Any]], rows: NDArray[Any], pick: _Pick) -> None:
+    def _take_twice(self, views: list[NDArray[Any]], rows: NDArray[Any], selection: _RowSelection) -> None:
         """Take the rows chunk by chunk, then bring them into order.
 
         Numpy's own indexing would copy twice as well, and the first time into memory that is new each time: what
         the kernel takes to clear that costs more than the copy.
         """
         ranked = self._buffers.empty(rows.shape, views[0].dtype)
-        for chunk, start, stop, at in pick.runs():
+        for chunk, start, stop, at in selection.runs():
             # mode="clip": with the default numpy would write into a buffer first, to undo it on an error.
             np.take(views[chunk], at, axis=0, out=ranked[start:stop], mode="clip")
         if ranked.dtype == rows.dtype:
-            np.take(ranked, pick.back, axis=0, out=rows, mode="clip")
+            np.take(ranked, selection.back, axis=0, out=rows, mode="clip")
         else:
-            rows[:] = ranked[pick.back]
+            rows[:] = ranked[selection.back]
 
-    def _taken(self, pick: _Pick) -> Any:
-        if not pick.rows:
+    def _taken(self, selection: _RowSelection) -> Any:
+        if not selection.rows:
             return pa.array([], self._column.leaf.type)
-        if pick.in_order:
+        if selection.in_order:
             slices = [
-                self._arrays[chunk].slice(int(at[0]), stop - start) for chunk, start, stop, at in pick.runs()
+                self._arrays[chunk].slice(int(at[0]), stop - start)
+                for chunk, start, stop, at in selection.runs()
             ]
             return slices[0] if len(slices) == 1 else pa.concat_arrays(slices)
-        pieces = [self._arrays[chunk].take(pa.array(at)) for chunk, _, _, at in pick.runs()]
-        return pa.concat_arrays(pieces).take(pa.array(pick.back))
+        pieces = [self._arrays[chunk].take(pa.array(at)) for chunk, _, _, at in selection.runs()]
+        return pa.concat_arrays(pieces).take(pa.array(selection.back))

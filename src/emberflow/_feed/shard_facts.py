@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._feed.arrays import is_bytes, is_list, is_vector, leaves_of, offsets_of, plain, valid_rows
+from emberflow._feed.arrays import (
+    is_bytes,
+    is_list,
+    is_vector,
+    leaf_columns,
+    normalized,
+    offsets_of,
+    valid_rows,
+)
 
 Length = tuple[int, int]  # least and most; (1, 0) where nothing was seen yet
 UNSEEN: Length = (1, 0)
@@ -144,7 +152,7 @@ def _schema_digest(schema: Any) -> str:
 
 def observe(batch: Any) -> dict[str, ColumnFacts]:
     """Return the facts of one record batch."""
-    return {leaf.name: _observe_column(leaf.of(batch)) for leaf in leaves_of(batch.schema)}
+    return {leaf.name: _observe_column(leaf.array_in(batch)) for leaf in leaf_columns(batch.schema)}
 
 
 def add_facts(parts: Iterable[Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
@@ -166,7 +174,7 @@ def widen(one: Sequence[int], other: Sequence[int]) -> Length:
 
 
 def _observe_column(array: Any) -> ColumnFacts:
-    array = plain(array)
+    array = normalized(array)
     if is_vector(array.type):
         return _observe_vector(array)
     lengths, inner = [], 0
@@ -181,7 +189,7 @@ def _lengths(array: Any) -> Iterator[tuple[Length, int]]:
     """Yield for each level its lengths, and the nulls among its rows."""
     while is_list(array.type):
         yield _length(array), array.null_count
-        array = plain(array.flatten())
+        array = normalized(array.flatten())
     if is_bytes(array.type):
         yield _length(array), array.null_count
     elif array.null_count:

@@ -41,7 +41,7 @@ def is_transient(error: BaseException) -> bool:
     return any(_may_pass(each) for each in _chain(error))
 
 
-def our_error(error: Exception, name: str) -> EmberflowError:
+def translated_error(error: Exception, name: str) -> EmberflowError:
     """Return what went wrong while the rows of ``data[name]`` were read as one of our errors."""
     if isinstance(error, EmberflowError):
         return error
@@ -60,14 +60,14 @@ def our_error(error: Exception, name: str) -> EmberflowError:
 
 
 @contextmanager
-def our_errors(name: str) -> Iterator[None]:
+def translated_errors(name: str) -> Iterator[None]:
     """Raise what the block raises as one of our errors, which the driver can name."""
     try:
         yield
     except EmberflowError:
         raise
     except Exception as error:
-        raise our_error(error, name) from error
+        raise translated_error(error, name) from error
 
 
 def remedy_of(error: BaseException) -> str:

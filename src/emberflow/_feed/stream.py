@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._feed.arrow_to_numpy import Wire
-from emberflow._feed.dataset import DatasetOptions, choose
-from emberflow._feed.pipeline import Taken, make_batches
+from emberflow._feed.arrow_to_numpy import FlatArrays
+from emberflow._feed.dataset import DatasetOptions, choose_columns
+from emberflow._feed.feed_progress import Progress, timed
+from emberflow._feed.pipeline import ConsumedTag, make_batches
 from emberflow._feed.position import Position
-from emberflow._feed.progress import Progress, timed
-from emberflow._feed.row_windows import Part, make_parts, wire_of_batch
+from emberflow._feed.row_windows import TensorGroup, flat_arrays_of_batch, group_columns
 from emberflow._feed.shard_facts import ShardFacts, observe
 from emberflow._feed.shards import Shards
 from emberflow._feed.tensor_columns import Column, check_fit
@@ -54,7 +54,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamFeeding:
+class StreamDataset:
     """A dataset over a stream: it can be iterated once, and has no position."""
 
     dataset: Any
@@ -83,20 +83,20 @@ def first_facts(batches: Iterable[Any]) -> tuple[ShardFacts, Iterator[Any]]:
 
 def make_stream_dataset(
     stream: Stream, options: DatasetOptions, progress: Progress | None = None
-) -> StreamFeeding:
+) -> StreamDataset:
     """Return a dataset of one pass over a stream, in the order in which the rows come."""
     if options.start_at is not None:
         raise ConfigError(
             f"`start_at` needs the spool. Received: start_at={options.start_at!r} with cache=False.",
             fix="Leave cache=False out, or leave start_at out and begin again.",
         )
-    columns, arrange = choose(stream.facts, options)
+    columns, arrange = choose_columns(stream.facts, options)
     sizes = batch_shares(
         len(stream.facts.each), batch_size=options.batch_size, global_batch_size=options.global_batch_size
     )
-    parts = make_parts(columns)
-    windows = StreamWindows(stream, parts, columns, sizes, progress or Progress())
-    return StreamFeeding(dataset=make_batches(windows, parts, arrange, Taken(0), None))
+    groups = group_columns(columns)
+    windows = StreamWindows(stream, groups, columns, sizes, progress or Progress())
+    return StreamDataset(dataset=make_batches(windows, groups, arrange, ConsumedTag(0), None))
 
 
 def cut_batches(batches: Iterable[Any], size: int) -> Iterator[Any]:
@@ -123,13 +123,13 @@ class StreamWindows:
     def __init__(
         self,
         stream: Stream,
-        parts: Sequence[Part],
+        groups: Sequence[TensorGroup],
         columns: Sequence[Column],
         sizes: Sequence[int],
         progress: Progress,
     ) -> None:
         self._stream = stream
-        self._parts = parts
+        self._groups = groups
         self._columns = columns
         self._size = sizes[stream.rank]
         self._steps = max(1, WINDOW_ROWS // max(sizes))  # of the largest size: the same on every rank
@@ -156,16 +156,16 @@ class StreamWindows:
             if not steps:
                 return
             with progress.working():
-                wire = self._wire(pa.concat_batches(batches) if batches else self._no_rows)
+                arrays = self._flat_arrays(pa.concat_batches(batches) if batches else self._no_rows)
                 sizes = [batch.num_rows for batch in batches] + [0] * (steps - len(batches))
                 bounds = np.cumsum([0, *sizes], dtype=np.int64)
             progress.rows += int(bounds[-1])
-            progress.bytes += sum(values.nbytes for values in wire)
+            progress.bytes += sum(values.nbytes for values in arrays)
             with progress.timing("sink"):
-                yield (*wire, bounds, np.zeros(steps, np.int64))
+                yield (*arrays, bounds, np.zeros(steps, np.int64))
 
-    def _wire(self, rows: Any) -> Wire:
+    def _flat_arrays(self, rows: Any) -> FlatArrays:
         seen = observe(rows)
         for column in self._columns:
             check_fit(column, seen[column.name], self._stream.rank)
-        return wire_of_batch(self._parts, rows)
+        return flat_arrays_of_batch(self._groups, rows)

@@ -23,7 +23,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._feed.arrays import Leaf, find_leaves, is_bytes, is_vector, leaves_of, list_levels
+from emberflow._feed.arrays import (
+    LeafColumn,
+    find_leaf_columns,
+    is_bytes,
+    is_vector,
+    leaf_columns,
+    list_levels,
+)
 from emberflow._feed.element_types import BYTES, element_type
 from emberflow._feed.shard_facts import UNSEEN, ColumnFacts, Length
 from emberflow._feed.shards import Shards
@@ -46,7 +53,7 @@ class Column:
         fill: What stands for null, or None where there is none.
     """
 
-    leaf: Leaf
+    leaf: LeafColumn
     dtype: str
     lengths: tuple[int, ...] = ()
     shape: tuple[int, ...] = ()
@@ -86,8 +93,8 @@ def plan_columns(
         names: Columns or struct columns, by dotted name; None takes all.
     """
     column_options = column_options or ColumnOptions()
-    leaves = list(leaves_of(shards.schema))
-    wanted = leaves if names is None else [leaf for name in names for leaf in find_leaves(leaves, name)]
+    leaves = list(leaf_columns(shards.schema))
+    wanted = leaves if names is None else [leaf for name in names for leaf in find_leaf_columns(leaves, name)]
     _check_known(leaves, column_options)
     plans: dict[str, Column] = {}
     for leaf in wanted:
@@ -108,7 +115,7 @@ def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:
     dense = facts.lengths[column.ragged : column.ragged + len(column.lengths)]
     for length, seen in zip(column.lengths, dense, strict=False):
         if seen not in (UNSEEN, (length * width, length * width)):
-            raise _odd_lengths(
+            raise _wrong_lengths(
                 column.leaf,
                 f"rows of shape {column.shape}, as the first rows did",
                 facts.lengths,
@@ -116,7 +123,7 @@ def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:
             )
 
 
-def _check_known(leaves: Sequence[Leaf], column_options: ColumnOptions) -> None:
+def _check_known(leaves: Sequence[LeafColumn], column_options: ColumnOptions) -> None:
     known = {leaf.name for leaf in leaves}
     for option in ("shapes", "dtypes", "null_value"):
         for name in getattr(column_options, option):
@@ -128,7 +135,7 @@ def _check_known(leaves: Sequence[Leaf], column_options: ColumnOptions) -> None:
                 )
 
 
-def _check_nulls(leaf: Leaf, shards: Shards, column_options: ColumnOptions) -> None:
+def _check_nulls(leaf: LeafColumn, shards: Shards, column_options: ColumnOptions) -> None:
     nulls = shards.nulls.get(leaf.name)
     if nulls is None or leaf.name in column_options.null_value:
         return
@@ -146,19 +153,19 @@ def _check_nulls(leaf: Leaf, shards: Shards, column_options: ColumnOptions) -> N
     )
 
 
-def _plan(leaf: Leaf, facts: ColumnFacts, column_options: ColumnOptions) -> Column:
+def _plan(leaf: LeafColumn, facts: ColumnFacts, column_options: ColumnOptions) -> Column:
     natural, inner = natural_dtype(leaf)
-    wish = column_options.dtypes.get(leaf.name)
-    decode = is_bytes(inner) and wish is not None and str(wish) not in {BYTES, "string"}
-    dtype = _dtype_of(leaf, natural, wish, decode=decode)
+    declared = column_options.dtypes.get(leaf.name)
+    decode = is_bytes(inner) and declared is not None and str(declared) not in {BYTES, "string"}
+    dtype = _dtype_of(leaf, natural, declared, decode=decode)
     seen = _counts(leaf, facts, dtype) if decode else facts.lengths[: _levels(leaf)]
     lengths = [(0, 0) if length == UNSEEN else length for length in seen]
     ragged = max((level + 1 for level, (least, most) in enumerate(lengths) if least != most), default=0)
     if is_vector(leaf.type) and ragged and facts.sparse:
-        raise _odd_lengths(leaf, "vectors of one size", lengths, "Give all vectors of the column one size.")
+        raise _wrong_lengths(leaf, "vectors of one size", lengths, "Give all vectors of the column one size.")
     dense = tuple(least for least, _ in lengths[ragged:])
     if leaf.name in column_options.shapes:
-        ragged, shape = _wished_shape(leaf, seen, ragged, column_options.shapes[leaf.name], decode=decode)
+        ragged, shape = _declared_shape(leaf, seen, ragged, column_options.shapes[leaf.name], decode=decode)
         dense = _stored_lengths(seen[ragged:], shape)
     else:
         shape = dense
@@ -173,11 +180,11 @@ def _plan(leaf: Leaf, facts: ColumnFacts, column_options: ColumnOptions) -> Colu
     )
 
 
-def _levels(leaf: Leaf) -> int:
+def _levels(leaf: LeafColumn) -> int:
     return 1 if is_vector(leaf.type) else list_levels(leaf.type)[0]
 
 
-def natural_dtype(leaf: Leaf) -> tuple[str, Any]:
+def natural_dtype(leaf: LeafColumn) -> tuple[str, Any]:
     """Return the tensor's dtype when nothing is declared, and the type inside of all lists."""
     if is_vector(leaf.type):
         return "float64", pa.float64()
@@ -194,23 +201,23 @@ def natural_dtype(leaf: Leaf) -> tuple[str, Any]:
     )
 
 
-def _dtype_of(leaf: Leaf, natural: str, wish: Any, *, decode: bool) -> str:
-    if wish is None or (natural == BYTES and not decode and str(wish) in {BYTES, "string"}):
+def _dtype_of(leaf: LeafColumn, natural: str, declared: Any, *, decode: bool) -> str:
+    if declared is None or (natural == BYTES and not decode and str(declared) in {BYTES, "string"}):
         return natural
     try:
-        name = str(np.dtype(getattr(wish, "as_numpy_dtype", wish)).name)
+        name = str(np.dtype(getattr(declared, "as_numpy_dtype", declared)).name)
     except TypeError:
         name = ""
     if np.dtype(name or "O").kind not in "biuf" or (natural == BYTES and not decode):
         raise ConfigError(
             f"`dtypes` must name a dtype that column {leaf.name!r} can become. "
-            f"Received: {wish!r} for {leaf.type}.",
+            f"Received: {declared!r} for {leaf.type}.",
             fix=f'Pass dtypes={{"{leaf.name}": "float32"}} for numbers; leave it out for strings.',
         )
     return name
 
 
-def _counts(leaf: Leaf, facts: ColumnFacts, dtype: str) -> tuple[Length, ...]:
+def _counts(leaf: LeafColumn, facts: ColumnFacts, dtype: str) -> tuple[Length, ...]:
     """Return the lengths of all levels, the last one in numbers instead of bytes."""
     if _levels(leaf):
         raise ConfigError(
@@ -222,26 +229,26 @@ def _counts(leaf: Leaf, facts: ColumnFacts, dtype: str) -> tuple[Length, ...]:
         return (UNSEEN,)
     ((least, most),) = facts.lengths
     if least % width or most % width:
-        raise _odd_lengths(leaf, f"a multiple of {width} bytes", [(least, most)], "Correct dtypes=.")
+        raise _wrong_lengths(leaf, f"a multiple of {width} bytes", [(least, most)], "Correct dtypes=.")
     return ((least // width, most // width),)
 
 
-def _wished_shape(
-    leaf: Leaf, seen: Sequence[Length], ragged: int, wish: Shape, *, decode: bool
+def _declared_shape(
+    leaf: LeafColumn, seen: Sequence[Length], ragged: int, declared: Shape, *, decode: bool
 ) -> tuple[int, tuple[int, ...]]:
     """Return the ragged levels and the dense shape that the user declared, if the rows allow it."""
-    rows = next((level for level, size in enumerate(wish) if size is not None), len(wish))
-    shape = tuple(size for size in wish[rows:] if size is not None)
+    rows = next((level for level, size in enumerate(declared) if size is not None), len(declared))
+    shape = tuple(size for size in declared[rows:] if size is not None)
     values = math.prod(shape)
     # All levels that vary must be declared as such; what lies below must hold as many values as declared.
-    fits = rows + len(shape) == len(wish) and ragged <= rows <= len(seen)
+    fits = rows + len(shape) == len(declared) and ragged <= rows <= len(seen)
     if decode and rows:
         fits = fits and not any(count % values for length in seen for count in length if length != UNSEEN)
     else:
         below = math.prod(least for least, _ in seen[rows:])
         fits = fits and (below == values or UNSEEN in seen[rows:])
     if not fits:
-        raise _odd_lengths(leaf, f"rows of shape {tuple(wish)}", seen, "Correct shapes=.")
+        raise _wrong_lengths(leaf, f"rows of shape {tuple(declared)}", seen, "Correct shapes=.")
     return rows, shape
 
 
@@ -252,19 +259,21 @@ def _stored_lengths(seen: Sequence[Length], shape: tuple[int, ...]) -> tuple[int
     return shape if len(shape) == len(seen) else (math.prod(shape), *(1 for _ in seen[1:]))
 
 
-def _odd_lengths(leaf: Leaf, expected: str, lengths: Sequence[tuple[int, int]], fix: str) -> DataError:
-    seen = ", ".join(_said(length) for length in lengths)
+def _wrong_lengths(
+    leaf: LeafColumn, expected: str, lengths: Sequence[tuple[int, int]], fix: str
+) -> DataError:
+    seen = ", ".join(_length_text(length) for length in lengths)
     return DataError(
         f"Column {leaf.name!r} must hold {expected}. Received: {leaf.type} with lengths [{seen}].", fix=fix
     )
 
 
-def _said(length: Length) -> str:
+def _length_text(length: Length) -> str:
     least, most = length
     return str(least) if least == most else "unknown" if length == UNSEEN else f"{least} to {most}"
 
 
-def _fill(leaf: Leaf, dtype: str, column_options: ColumnOptions) -> Any:
+def _fill(leaf: LeafColumn, dtype: str, column_options: ColumnOptions) -> Any:
     value = column_options.null_value[leaf.name]
     if dtype == BYTES:
         if isinstance(value, str | bytes):

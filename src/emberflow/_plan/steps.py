@@ -113,10 +113,10 @@ def balanced_ranges(sizes: Sequence[int], ranks: int) -> tuple[tuple[tuple[int, 
     )
 
 
-def balanced_wholes(sizes: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+def balanced_assignment(sizes: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Give whole pieces to ranks, the largest first to the rank with the least; each rank's in order.
 
-    >>> balanced_wholes([5, 9, 4], 2)
+    >>> balanced_assignment([5, 9, 4], 2)
     ((1,), (0, 2))
     """
     held: list[list[int]] = [[] for _ in range(ranks)]

@@ -29,29 +29,29 @@ def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]
     child = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
     theirs.close()
     try:
-        with ours, ours.makefile("rwb") as wire:
-            yield scorer_over(wire, spec, threads)
+        with ours, ours.makefile("rwb") as stream:
+            yield scorer_over(stream, spec, threads)
     finally:
         try:
-            child.wait(deadlines.SCORER_END_TIMEOUT)  # it ends at the end of our side of the wire
+            child.wait(deadlines.SCORER_END_TIMEOUT)  # it exits when our side of the stream closes
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
 
 
-def scorer_over(wire: io.BufferedRWPair, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
+def scorer_over(stream: io.BufferedRWPair, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
     """Have the process at the other end load the model; return what scores a batch there."""
     if spec.source.kind != "function":
         here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
         spec = dataclasses.replace(spec, source=here)
-    _ask(wire, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
-    return lambda batch: _from_bytes(_ask(wire, _to_bytes(batch)))
+    _request(stream, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
+    return lambda batch: _from_bytes(_request(stream, _to_bytes(batch)))
 
 
-def _ask(wire: io.BufferedRWPair, data: bytes) -> bytes:
+def _request(stream: io.BufferedRWPair, data: bytes) -> bytes:
     try:
-        _send(wire, data)
-        reply = _receive(wire)
+        _send(stream, data)
+        reply = _receive(stream)
     except ConnectionError:
         reply = None
     if reply is None:
@@ -64,14 +64,14 @@ def _ask(wire: io.BufferedRWPair, data: bytes) -> bytes:
     return reply[1:]
 
 
-def serve(wire: io.BufferedRWPair, before: Callable[[], None] = lambda: None) -> None:
-    """Load the model that the first message names, then answer batches until the wire ends.
+def serve(stream: io.BufferedRWPair, before: Callable[[], None] = lambda: None) -> None:
+    """Load the model that the first message names, then answer batches until the stream ends.
 
     Args:
-        wire: The connection to a task.
+        stream: The connection to a task.
         before: What must be done before a model is loaded; its errors are the task's.
     """
-    order = _receive(wire)
+    order = _receive(stream)
     score: Callable[[Any], Any] | None = None
     while order is not None:
         try:
@@ -87,8 +87,8 @@ def serve(wire: io.BufferedRWPair, before: Callable[[], None] = lambda: None) ->
             reply = b"!" + pickle.dumps(
                 ModelError(problem, fix="Score a few of the rows on one machine to see why.")
             )
-        _send(wire, reply)
-        order = _receive(wire)
+        _send(stream, reply)
+        order = _receive(stream)
 
 
 def _spec_of(order: bytes) -> tuple[ScoreSpec, int]:
@@ -99,17 +99,17 @@ def _spec_of(order: bytes) -> tuple[ScoreSpec, int]:
     return loaded
 
 
-def _send(wire: io.BufferedRWPair, data: bytes) -> None:
-    wire.write(_SIZE.pack(len(data)))
-    wire.write(data)
-    wire.flush()
+def _send(stream: io.BufferedRWPair, data: bytes) -> None:
+    stream.write(_SIZE.pack(len(data)))
+    stream.write(data)
+    stream.flush()
 
 
-def _receive(wire: io.BufferedRWPair) -> bytes | None:
-    head = wire.read(_SIZE.size)
+def _receive(stream: io.BufferedRWPair) -> bytes | None:
+    head = stream.read(_SIZE.size)
     if len(head) < _SIZE.size:
         return None
-    return wire.read(*_SIZE.unpack(head))
+    return stream.read(*_SIZE.unpack(head))
 
 
 def _to_bytes(batch: Any) -> bytes:

@@ -24,7 +24,7 @@ PURPOSE = "score"
 KEY = "key"
 
 
-class Server:
+class GpuServer:
     """Serves connections until none is left for a while.
 
     Args:
@@ -74,8 +74,8 @@ class Server:
         try:
             with sock, suppress(OSError):
                 if self._is_proven(sock):
-                    with sock.makefile("rwb") as wire:
-                        serve(wire, self._claim_once)
+                    with sock.makefile("rwb") as stream:
+                        serve(stream, self._claim_once)
         finally:
             with self._lock:
                 self._active -= 1
@@ -122,7 +122,7 @@ class Server:
 
 def main(folder: str, descriptor: str, *devices: str) -> None:
     """Run a server on a socket that was opened for it."""
-    Server(Path(folder), socket.socket(fileno=int(descriptor)), devices).run()
+    GpuServer(Path(folder), socket.socket(fileno=int(descriptor)), devices).run()
     # The threads of TensorFlow and of the model need no farewell, and the GPU is free sooner.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from emberflow._feed.arrow_to_numpy import wire_of
+from emberflow._feed.arrow_to_numpy import flat_arrays_of
 from emberflow._feed.element_types import BYTES
 from emberflow._feed.tensor_columns import Column
-from emberflow._score.faults import Look
-from emberflow._score.inputs import InputColumn, InputPlan
+from emberflow._score.column_checks import ColumnCheck
+from emberflow._score.input_plan import InputColumn, InputPlan
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Rows that go through the model in one call; `rows` is None for all of them."""
 
     arrays: dict[str, Any]
@@ -32,7 +32,7 @@ class Group:
     rows: NDArray[np.int64] | None = None
 
 
-def groups_of(plans: Sequence[InputPlan], batch: Any) -> tuple[list[Group], dict[int, str]]:
+def row_groups(plans: Sequence[InputPlan], batch: Any) -> tuple[list[RowGroup], dict[int, str]]:
     """Return a batch's rows as arrays, and for each row that does not fit the reason.
 
     Where the model leaves a length open, rows of one length go together: padding them would change what the model
@@ -42,9 +42,9 @@ def groups_of(plans: Sequence[InputPlan], batch: Any) -> tuple[list[Group], dict
     sizes: list[NDArray[np.int64]] = []
     for plan in plans:
         for column in plan.columns:
-            look = Look(column, plan, column.leaf.of(batch))
-            bad = look.bad | bad
-            sizes += [] if plan.ragged else look.sizes
+            check = ColumnCheck(column, plan, column.leaf.array_in(batch))
+            bad = check.bad | bad
+            sizes += [] if plan.ragged else check.sizes
     good = None
     if bad:
         good = np.setdiff1d(np.arange(batch.num_rows), np.fromiter(bad, np.int64, len(bad)))
@@ -55,11 +55,11 @@ def groups_of(plans: Sequence[InputPlan], batch: Any) -> tuple[list[Group], dict
 
 def _groups(
     plans: Sequence[InputPlan], batch: Any, sizes: list[NDArray[np.int64]], rows: NDArray[np.int64] | None
-) -> Iterator[Group]:
+) -> Iterator[RowGroup]:
     if not batch.num_rows:
         return
     if all((size == size[0]).all() for size in sizes):
-        yield Group(_arrays(plans, batch, [int(size[0]) for size in sizes]), batch.num_rows, rows)
+        yield RowGroup(_arrays(plans, batch, [int(size[0]) for size in sizes]), batch.num_rows, rows)
         return
     kinds, inverse = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)
     order = np.argsort(inverse.reshape(-1), kind="stable")
@@ -67,7 +67,7 @@ def _groups(
     for kind, places in zip(kinds, np.split(order, ends[:-1]), strict=True):
         part = batch.take(pa.array(places))
         own = places if rows is None else rows[places]
-        yield Group(_arrays(plans, part, [int(size) for size in kind]), len(places), own)
+        yield RowGroup(_arrays(plans, part, [int(size) for size in kind]), len(places), own)
 
 
 def _arrays(plans: Sequence[InputPlan], batch: Any, sizes: list[int]) -> dict[str, Any]:
@@ -79,18 +79,18 @@ def _arrays(plans: Sequence[InputPlan], batch: Any, sizes: list[int]) -> dict[st
 def _array(plan: InputPlan, batch: Any, sizes: Iterator[int]) -> Any:
     parts = []
     for column in plan.columns:
-        array = column.leaf.of(batch)
+        array = column.leaf.array_in(batch)
         if plan.ragged:
-            values, *splits = wire_of(
+            values, *splits = flat_arrays_of(
                 _column(column, plan.shape, column.lengths[plan.ragged :], plan.ragged), array
             )
             return Ragged(values, splits)
         lengths = tuple(next(sizes) if size is None else size for size in column.lengths)
         if len(plan.columns) == 1:
             shape = lengths if None in plan.shape else plan.shape
-            values = wire_of(_column(column, shape, lengths), array)[0]
+            values = flat_arrays_of(_column(column, shape, lengths), array)[0]
             return values.reshape(batch.num_rows, *shape).astype(_final(plan, column), copy=False)
-        parts.append(wire_of(_column(column, lengths, lengths), array)[0].reshape(batch.num_rows, -1))
+        parts.append(flat_arrays_of(_column(column, lengths, lengths), array)[0].reshape(batch.num_rows, -1))
     return np.concatenate(parts, axis=1).astype(_final(plan, plan.columns[0]), copy=False)
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from emberflow._feed.arrays import Leaf, find_leaves
+from emberflow._feed.arrays import LeafColumn, find_leaf_columns
 from emberflow._score.model_facts import ModelFacts
 from emberflow.errors import ConfigError
 
 Inputs = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
 
 
-def match_columns(leaves: Sequence[Leaf], model: ModelFacts, inputs: Inputs) -> dict[str, tuple[str, ...]]:
+def match_columns(
+    leaves: Sequence[LeafColumn], model: ModelFacts, inputs: Inputs
+) -> dict[str, tuple[str, ...]]:
     """Return the columns of each input."""
     if model.kind == "function":
         return _assign_free(leaves, inputs)
@@ -30,7 +32,7 @@ def match_columns(leaves: Sequence[Leaf], model: ModelFacts, inputs: Inputs) -> 
     raise _wrong_inputs(model, "inputs=None, and no columns of these names", leaves)
 
 
-def _assign_free(leaves: Sequence[Leaf], inputs: Inputs) -> dict[str, tuple[str, ...]]:
+def _assign_free(leaves: Sequence[LeafColumn], inputs: Inputs) -> dict[str, tuple[str, ...]]:
     """Return the arrays that a function is called with: it says nothing about itself."""
     if isinstance(inputs, Mapping):
         return {name: _columns(columns) for name, columns in inputs.items()}
@@ -54,7 +56,7 @@ def _columns(value: str | Sequence[str]) -> tuple[str, ...]:
     return columns
 
 
-def _wrong_inputs(model: ModelFacts, received: str, leaves: Sequence[Leaf]) -> ConfigError:
+def _wrong_inputs(model: ModelFacts, received: str, leaves: Sequence[LeafColumn]) -> ConfigError:
     wanted = ", ".join(str(tensor) for tensor in model.inputs)
     example = ", ".join(f'"{tensor.name}": "column"' for tensor in model.inputs)
     return ConfigError(
@@ -64,8 +66,8 @@ def _wrong_inputs(model: ModelFacts, received: str, leaves: Sequence[Leaf]) -> C
     )
 
 
-def leaf_of(leaves: Sequence[Leaf], name: str) -> Leaf:
-    found = find_leaves(leaves, name)
+def leaf_of(leaves: Sequence[LeafColumn], name: str) -> LeafColumn:
+    found = find_leaf_columns(leaves, name)
     if len(found) > 1:
         raise ConfigError(
             f"An input must come from one column. Received: {name!r}, a struct with the fields "

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.interpreter import is_connect
 from emberflow._driver.shipping import ship
-from emberflow._score.describe import described
+from emberflow._score.describe import describe_model
 from emberflow._score.keras_model import describe_keras
 from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts
 from emberflow._score.model_source import (
-    Asked,
-    Source,
+    LoadOptions,
+    ModelSource,
     kind_of,
     local_path,
     own_objects,
@@ -27,65 +27,75 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def read_model(spark: "SparkSession", model: Any, asked: Asked, inputs: Inputs) -> tuple[Source, ModelFacts]:
+def read_model(
+    spark: "SparkSession", model: Any, load_options: LoadOptions, inputs: Inputs
+) -> tuple[ModelSource, ModelFacts]:
     """Return the model as it travels, and what it takes and gives."""
     kind = kind_of(model)
     if kind == "function":
         return _read_function(spark, model, inputs)
     if kind == "object":
-        return _read_object(spark, model, asked)
-    return _read_path(spark, str(model), kind, asked)
+        return _read_object(spark, model, load_options)
+    return _read_path(spark, str(model), kind, load_options)
 
 
 def _read_function(
     spark: "SparkSession", model: Callable[[], Any], inputs: Inputs
-) -> tuple[Source, ModelFacts]:
+) -> tuple[ModelSource, ModelFacts]:
     data = ship(model, is_connect=is_connect(spark))
     takes_one = inputs is None or isinstance(inputs, str)
-    source = Source(kind="function", key=_key(data, takes_one), fn=data, takes_one=takes_one)
+    source = ModelSource(kind="function", key=_key(data, takes_one), fn=data, takes_one=takes_one)
     return source, ModelFacts(kind="function", inputs=(), outputs=())
 
 
-def _read_object(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Source, ModelFacts]:
+def _read_object(
+    spark: "SparkSession", model: Any, load_options: LoadOptions
+) -> tuple[ModelSource, ModelFacts]:
     if type(model).__module__.partition(".")[0] == "tf_keras":
-        return _read_older_keras(spark, model, asked)
+        return _read_older_keras(spark, model, load_options)
     facts = describe_keras(model)
     connect = is_connect(spark)
     with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
         path = Path(folder) / "model.keras"
         model.save(path)
         name, content = ship_file(spark, path, is_connect=connect)
-    objects = shipped_objects(own_objects(model) | dict(asked.custom_objects), is_connect=connect)
+    objects = shipped_objects(own_objects(model) | dict(load_options.custom_objects), is_connect=connect)
     # The file was written here, by a model that is here: what it holds is as trusted as this program.
-    source = Source(kind="keras", key=_key(content, objects), file=name, objects=objects, safe_mode=False)
+    source = ModelSource(
+        kind="keras", key=_key(content, objects), file=name, objects=objects, safe_mode=False
+    )
     return source, facts
 
 
-def _read_older_keras(spark: "SparkSession", model: Any, asked: Asked) -> tuple[Source, ModelFacts]:
+def _read_older_keras(
+    spark: "SparkSession", model: Any, load_options: LoadOptions
+) -> tuple[ModelSource, ModelFacts]:
     """Read a model object of tf_keras, whose files Keras 3 cannot load, as the SavedModel that it exports."""
     with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
         path = str(Path(folder) / "model")
         model.export(path)
-        return _read_path(spark, path, "saved_model", asked)
+        return _read_path(spark, path, "saved_model", load_options)
 
 
-def _read_path(spark: "SparkSession", path: str, kind: str, asked: Asked) -> tuple[Source, ModelFacts]:
+def _read_path(
+    spark: "SparkSession", path: str, kind: str, load_options: LoadOptions
+) -> tuple[ModelSource, ModelFacts]:
     connect = is_connect(spark)
-    facts, content = described(spark, path, asked)
-    objects = shipped_objects(asked.custom_objects, is_connect=connect)
+    facts, content = describe_model(spark, path, load_options)
+    objects = shipped_objects(load_options.custom_objects, is_connect=connect)
     local, name, is_archive = local_path(path), "", False
     if local is not None and local.exists():
         # Executors of other hosts have no such file: they get this one, whether they need it or not.
         is_archive = local.is_dir()
         name, content = ship_file(spark, local, is_connect=connect)
-    source = Source(
+    source = ModelSource(
         kind=kind,
-        key=_key(content, asked.signature, asked.tags, objects),
+        key=_key(content, load_options.signature, load_options.tags, objects),
         path=path,
         file=name,
         is_archive=is_archive,
-        signature=asked.signature,
-        tags=asked.tags,
+        signature=load_options.signature,
+        tags=load_options.tags,
         objects=objects,
     )
     return source, facts

@@ -23,7 +23,7 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ModelSource:
     """All that a task needs to load the model.
 
     Attributes:
@@ -56,7 +56,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class LoadOptions:
     """What the user said about the model."""
 
     signature: str = "serving_default"
@@ -84,19 +84,19 @@ def kind_of(model: Any) -> str:
     )
 
 
-def describe_path(path: str, asked: Asked) -> ModelFacts:
+def describe_path(path: str, load_options: LoadOptions) -> ModelFacts:
     """Return what the model at a path takes and gives."""
     if is_keras_file(path):
         with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
             local = path if storage.is_local(path) else _fetched_file(path, Path(folder))
             return describe_keras(
-                load_keras(_plain(local), custom_objects=dict(asked.custom_objects), safe_mode=True)
+                load_keras(_plain(local), custom_objects=dict(load_options.custom_objects), safe_mode=True)
             )
     root = storage.folder_root(path)
     if not storage.exists(storage.join(root, FILE)):
         raise no_model(path)
     data = storage.read_bytes(storage.join(root, FILE))
-    return read_saved_model(data, path=path, signature=asked.signature, tags=asked.tags)
+    return read_saved_model(data, path=path, signature=load_options.signature, tags=load_options.tags)
 
 
 def no_model(path: str) -> ModelError:

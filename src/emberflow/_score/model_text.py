@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from emberflow import storage
 from emberflow._score.model_facts import Tensor
-from emberflow._score.model_source import Asked, describe_path, is_keras_file, no_model
+from emberflow._score.model_source import LoadOptions, describe_path, is_keras_file, no_model
 from emberflow._score.saved_model import FILE, INIT_OP, graphs_in
 
 
@@ -19,7 +19,7 @@ def show_model(path: str) -> str:
 
 
 def _keras_lines(path: str) -> Iterator[str]:
-    facts = describe_path(path, Asked())
+    facts = describe_path(path, LoadOptions())
     yield f"{path}: Keras model, loaded here by " + ", ".join(" ".join(pair) for pair in facts.versions)
     yield from _tensors(facts.inputs, facts.outputs)
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from emberflow import storage
-from emberflow._score.input_rows import Group, Ragged
+from emberflow._score.input_rows import Ragged, RowGroup
 from emberflow._score.keras_model import flatten, load_keras, structure_of
 from emberflow._score.model_facts import Tensor
-from emberflow._score.model_source import Source, is_keras_file
+from emberflow._score.model_source import ModelSource, is_keras_file
 from emberflow.errors import ModelError
 
 KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors
@@ -30,7 +30,7 @@ _loaded: "OrderedDict[tuple[str, tuple[str, ...]], Predict]" = OrderedDict()
 _lock = threading.Lock()
 
 
-def predictor_of(source: Source, inputs: Sequence[Tensor], threads: int = 0) -> Predict:
+def predictor_of(source: ModelSource, inputs: Sequence[Tensor], threads: int = 0) -> Predict:
     """Return the model as a function of arrays by name; load it only if this process has not yet."""
     key = (source.key, source.outputs)
     with _lock:
@@ -42,7 +42,7 @@ def predictor_of(source: Source, inputs: Sequence[Tensor], threads: int = 0) -> 
         return _loaded[key]
 
 
-def ask(predict: Predict, group: Group, rows: int | None) -> dict[str, Any]:
+def call_model(predict: Predict, group: RowGroup, rows: int | None) -> dict[str, Any]:
     """Return the model's answer for the rows of a group; `rows` is the number that it insists on, if any."""
     if rows is None or rows == group.count:
         return dict(predict(group.arrays))
@@ -54,7 +54,7 @@ def ask(predict: Predict, group: Group, rows: int | None) -> dict[str, Any]:
     return {name: np.asarray(value)[: group.count] for name, value in predict(padded).items()}
 
 
-def _load(source: Source, inputs: Sequence[Tensor], threads: int) -> Predict:
+def _load(source: ModelSource, inputs: Sequence[Tensor], threads: int) -> Predict:
     if source.kind == "function":
         return _function(source)
     _limit_threads(threads)
@@ -74,7 +74,7 @@ def _limit_threads(threads: int) -> None:
             tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
 
 
-def _saved_model(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict:
+def _saved_model(source: ModelSource, path: str, inputs: Sequence[Tensor]) -> Predict:
     import tensorflow as tf
 
     try:
@@ -96,7 +96,7 @@ def _saved_model(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict
     return predict
 
 
-def _keras(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict:
+def _keras(source: ModelSource, path: str, inputs: Sequence[Tensor]) -> Predict:
     import tensorflow as tf
 
     objects = {name: pickle.loads(data) for name, data in source.objects.items()}
@@ -113,7 +113,7 @@ def _keras(source: Source, path: str, inputs: Sequence[Tensor]) -> Predict:
     return predict
 
 
-def _function(source: Source) -> Predict:
+def _function(source: ModelSource) -> Predict:
     answer_of = pickle.loads(source.fn)()
     if not callable(answer_of):
         raise ModelError(
@@ -167,7 +167,7 @@ def _to_numpy(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") and not hasattr(value, "nested_row_splits") else value
 
 
-def located(source: Source) -> str:
+def located(source: ModelSource) -> str:
     """Return the model's place on this host's disk; the first process of an executor brings it there."""
     if source.file:
         from pyspark import SparkFiles

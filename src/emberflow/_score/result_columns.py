@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from emberflow._score.inputs import InputPlan
+from emberflow._score.input_plan import InputPlan
 from emberflow._score.model_facts import ModelFacts
-from emberflow._score.outputs import OutputPlan, check_type, choose_outputs, spark_type
+from emberflow._score.output_plan import OutputPlan, check_type, choose_outputs, spark_type
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ def output_columns(
     from emberflow.tfrecord.spark_types import arrow_schema
 
     plans, fields = [], []
-    for chosen in choose_outputs(model, outputs):
-        field = StructField(chosen.column, spark_type(model, chosen))
+    for choice in choose_outputs(model, outputs):
+        field = StructField(choice.column, spark_type(model, choice))
         kind = _arrow_type(field, arrow_schema)
-        check_type(model, chosen, kind)
-        plans.append(OutputPlan(name=chosen.name, column=chosen.column, type=kind))
+        check_type(model, choice, kind)
+        plans.append(OutputPlan(name=choice.name, column=choice.column, type=kind))
         fields.append(field)
     if error_column:
         fields.append(StructField(error_column, StringType()))

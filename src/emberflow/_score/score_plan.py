@@ -9,10 +9,10 @@ from emberflow._driver.cluster_facts import ClusterFacts, read_facts
 from emberflow._driver.profiles import check_gpus, profile_of
 from emberflow._driver.row_routing import quoted
 from emberflow._plan.stages import Stage
-from emberflow._score.inputs import InputOptions, InputPlan, plan_inputs
+from emberflow._score.input_plan import InputOptions, InputPlan, plan_inputs
 from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts
-from emberflow._score.model_source import Source
+from emberflow._score.model_source import ModelSource
 from emberflow._score.result_columns import output_columns, readable_schema, used_columns
 from emberflow._score.scoring import ScoreSpec
 from emberflow.config import RunConfig, check_count
@@ -26,7 +26,7 @@ ERRORS = ("raise", "null", "keep")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ScoreRequest:
     """What the user asked for, apart from the model; see `ef.predict`."""
 
     inputs: Inputs
@@ -75,7 +75,7 @@ def check_frame(df: Any) -> None:
         )
 
 
-def plan_scoring(df: "DataFrame", source: Source, facts: ModelFacts, request: Request) -> ScorePlan:
+def plan_scoring(df: "DataFrame", source: ModelSource, facts: ModelFacts, request: ScoreRequest) -> ScorePlan:
     """Check the request against the DataFrame and the model, and plan the job."""
     from pyspark.sql.types import StructType
 

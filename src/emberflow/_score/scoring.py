@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from emberflow._score.input_rows import Group, groups_of
-from emberflow._score.inputs import InputPlan
+from emberflow._score.input_plan import InputPlan
+from emberflow._score.input_rows import RowGroup, row_groups
 from emberflow._score.model_facts import Tensor
-from emberflow._score.model_source import Source
-from emberflow._score.outputs import OutputPlan, arrow_of
-from emberflow._score.predictor import Predict, ask, predictor_of
+from emberflow._score.model_source import ModelSource
+from emberflow._score.output_plan import OutputPlan, arrow_of
+from emberflow._score.predictor import Predict, call_model, predictor_of
 from emberflow.errors import DataError
 
 
@@ -35,7 +35,7 @@ class ScoreSpec:
         gpu_resource: Spark's name for them.
     """
 
-    source: Source
+    source: ModelSource
     tensors: tuple[Tensor, ...]
     inputs: tuple[InputPlan, ...]
     outputs: tuple[OutputPlan, ...]
@@ -107,14 +107,14 @@ def _out(spec: ScoreSpec, batch: Any, answers: Any) -> Any:
 
 def score_here(spec: ScoreSpec, predict: Predict, batch: Any) -> Any:
     """Return the answers for a batch of input columns as a batch of output columns."""
-    groups, bad = groups_of(spec.inputs, batch)
+    groups, bad = row_groups(spec.inputs, batch)
     if bad and spec.errors == "raise":
         row, reason = min(bad.items())
         raise DataError(
             f"{reason} It is row {row} of a batch of {batch.num_rows}, in which {len(bad)} rows do not fit.",
             fix='Repair or filter these rows in Spark, or pass errors="null" or errors="keep".',
         )
-    answers = [ask(predict, group, spec.rows) for group in groups]
+    answers = [call_model(predict, group, spec.rows) for group in groups]
     columns = [_answers(plan, groups, answers, batch.num_rows) for plan in spec.outputs]
     names = [plan.column for plan in spec.outputs]
     if spec.errors == "keep":
@@ -126,7 +126,7 @@ def score_here(spec: ScoreSpec, predict: Predict, batch: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _answers(plan: OutputPlan, groups: list[Group], answers: list[dict[str, Any]], rows: int) -> Any:
+def _answers(plan: OutputPlan, groups: list[RowGroup], answers: list[dict[str, Any]], rows: int) -> Any:
     """Return one output for all rows of a batch, null where a row did not go through the model."""
     if not answers:
         return pa.nulls(rows, plan.type)

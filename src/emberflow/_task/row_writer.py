@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emberflow._feed.feed_progress import Progress, timed
 from emberflow._feed.file_source import FileSource, Fragment, rank_batches
 from emberflow._feed.handover import ReaderGoneError, send_batches, send_spool
-from emberflow._feed.named import split_named
-from emberflow._feed.progress import Progress, timed
+from emberflow._feed.named_data import split_named
 from emberflow._feed.shard_facts import ShardFacts
-from emberflow._feed.source_errors import our_errors
+from emberflow._feed.source_errors import translated_errors
 from emberflow._feed.spool import SpoolFile, SpoolWriter
 from emberflow._feed.stream import first_facts
 from emberflow._plan import deadlines
@@ -91,7 +91,7 @@ class RowWriter:
             for name, batch in self._named_batches():
                 if is_over():
                     return
-                with self.progress.timing("sink"), our_errors(name):
+                with self.progress.timing("sink"), translated_errors(name):
                     open_[name].write(batch)
                 self.progress.rows += batch.num_rows
                 self.progress.bytes += batch.nbytes
@@ -138,7 +138,7 @@ class RowWriter:
     def _pour(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
         (name,) = self._spec.names
         try:
-            with our_errors(name):
+            with translated_errors(name):
                 self._send(sock)
         except EmberflowError as error:
             on_error(error)
@@ -175,7 +175,7 @@ class RowWriter:
 
     def _file_rows(self, name: str) -> Iterator[Any]:
         source, fragments = self._spec.files[name]
-        with our_errors(name):
+        with translated_errors(name):
             for batch in rank_batches(source, self._rank, self._ranks, fragments):
                 yield batch
                 if self._is_over:

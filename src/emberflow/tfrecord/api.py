@@ -22,7 +22,7 @@ def register(spark: "SparkSession") -> None:
     that Python has no emberflow and Spark raises DATA_SOURCE_NOT_FOUND.
     """
     from emberflow._driver.interpreter import driver_python
-    from emberflow.tfrecord.source import TFRecordSource, TFRecordsSource
+    from emberflow.tfrecord.spark_source import TFRecordSource, TFRecordsSource
 
     with driver_python(spark):
         spark.dataSource.register(TFRecordSource)
@@ -72,7 +72,7 @@ def _is_absent(spark: "SparkSession", path: str, *, is_error: bool) -> bool:
     import pyarrow as pa
 
     from emberflow._driver.interpreter import map_in_arrow
-    from emberflow.tfrecord.paths import qualified
+    from emberflow.tfrecord.input_files import qualified
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         for _ in batches:

@@ -18,9 +18,9 @@ from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.compression import codec_of
 from emberflow.tfrecord.idx_files import find_labels, idx_batches
+from emberflow.tfrecord.input_files import find_files, split_files
 from emberflow.tfrecord.options import Options, parse_options
-from emberflow.tfrecord.paths import find_files, split_files
-from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
 from emberflow.tfrecord.record_files import writing
 
 _BATCH_ROWS = 4096  # more rows would not stay in the processor's cache while they are encoded

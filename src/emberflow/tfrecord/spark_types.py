@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from emberflow.tfrecord.input_files import InputFile
 from emberflow.tfrecord.options import Options
-from emberflow.tfrecord.paths import InputFile
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

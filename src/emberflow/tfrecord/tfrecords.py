@@ -17,9 +17,9 @@ from emberflow.errors import ConfigError, DataError
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import HEAD, TAIL, Chunk, read_chunks
 from emberflow.tfrecord.compression import codec_of
+from emberflow.tfrecord.input_files import InputFile, find_files
 from emberflow.tfrecord.options import parse_options
-from emberflow.tfrecord.paths import InputFile, find_files
-from emberflow.tfrecord.reading import infer_schema, make_plan, read_chunk
+from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_chunk
 from emberflow.tfrecord.record_files import read_file
 
 _PIECE = 16 << 20
@@ -34,7 +34,7 @@ _TYPES: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shaped:
+class _FeatureType:
     """What a feature must look like: its type, how many values it has (None: any), what stands for a missing one."""
 
     type: Any
@@ -206,18 +206,18 @@ def _fixed(array: Any, name: str, count: int) -> Any:
     return pa.FixedSizeListArray.from_arrays(array.flatten(), count)
 
 
-def _shapes_of(features: Mapping[str, Any]) -> dict[str, _Shaped]:
+def _shapes_of(features: Mapping[str, Any]) -> dict[str, _FeatureType]:
     return {name: _shape_of(name, given) for name, given in features.items()}
 
 
-def _shape_of(name: str, given: Any) -> _Shaped:
+def _shape_of(name: str, given: Any) -> _FeatureType:
     if isinstance(given, pa.DataType):
-        return _Shaped(type=given)
+        return _FeatureType(type=given)
     if isinstance(given, str):
         leaf, bracket, rest = given.partition("[")
         if leaf in _TYPES and (not bracket or (rest[-1:] == "]" and (rest[:-1].isdigit() or rest == "]"))):
             kind = pa.list_(_TYPES[leaf]) if bracket else _TYPES[leaf]
-            return _Shaped(type=kind, count=int(rest[:-1]) if rest[:-1] else None)
+            return _FeatureType(type=kind, count=int(rest[:-1]) if rest[:-1] else None)
     elif hasattr(given, "dtype"):
         return _from_tensorflow(given)
     raise ConfigError(
@@ -226,14 +226,14 @@ def _shape_of(name: str, given: Any) -> _Shaped:
     )
 
 
-def _from_tensorflow(given: Any) -> _Shaped:
+def _from_tensorflow(given: Any) -> _FeatureType:
     """Read tf.io.FixedLenFeature or tf.io.VarLenFeature, without importing TensorFlow."""
     leaf = _TYPES["bytes" if given.dtype.name == "string" else given.dtype.name]
     if not hasattr(given, "shape"):
-        return _Shaped(type=pa.list_(leaf))
+        return _FeatureType(type=pa.list_(leaf))
     count = 1
     for size in given.shape:
         count *= int(size)
     if not list(given.shape):
-        return _Shaped(type=leaf, default=given.default_value)
-    return _Shaped(type=pa.list_(leaf), count=count)
+        return _FeatureType(type=leaf, default=given.default_value)
+    return _FeatureType(type=pa.list_(leaf), count=count)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberflow.tfrecord.codec.feature_columns import PACKED, Column
-from emberflow.tfrecord.codec.lists import Leaves
+from emberflow.tfrecord.codec.lists import LeafValues
 from emberflow.tfrecord.codec.protobuf import Array
 
 _FAST = {
@@ -27,7 +27,7 @@ _MOST = (1 << 31) - 1
 """Bytes in a binary column of one batch."""
 
 
-class Odd(Exception):  # noqa: N818 - not an error: the caller reads these records in another way
+class IrregularRecords(Exception):  # noqa: N818 - not an error: the caller reads these records in another way
     """Some records have to be read by the plain parser."""
 
     def __init__(self, rows: Array) -> None:
@@ -35,9 +35,9 @@ class Odd(Exception):  # noqa: N818 - not an error: the caller reads these recor
         self.rows = rows
 
 
-def column_array(column: Column, leaves: Leaves, wrong: Array) -> tuple[Any, Array]:
+def column_array(column: Column, leaves: LeafValues, wrong: Array) -> tuple[Any, Array]:
     """Return a column of scalars, arrays or vectors."""
-    wrong = wrong | leaves.odd
+    wrong = wrong | leaves.irregular
     missing = leaves.counts < 0
     counts = np.maximum(leaves.counts, 0)
     is_packed = column.packed and leaves.kind in PACKED
@@ -48,7 +48,7 @@ def column_array(column: Column, leaves: Leaves, wrong: Array) -> tuple[Any, Arr
     if not column.nullable and not is_packed:
         wrong = wrong | (missing if column.depth else counts == 0)
     if wrong.any():
-        raise Odd(wrong)
+        raise IrregularRecords(wrong)
     if is_packed:
         return _packed(column, leaves, counts, missing), wrong
     values, counts = _leaf_array(column, leaves, counts)
@@ -59,38 +59,38 @@ def column_array(column: Column, leaves: Leaves, wrong: Array) -> tuple[Any, Arr
     return _lists(values, counts, column.type, missing), wrong
 
 
-def _packed(column: Column, leaves: Leaves, counts: Array, missing: Array) -> Any:
+def _packed(column: Column, leaves: LeafValues, counts: Array, missing: Array) -> Any:
     """Return the numbers of each list as one binary value."""
     data = np.ascontiguousarray(leaves.data, PACKED[str(leaves.kind)])
     offsets = np.concatenate([[0], np.cumsum(counts)]) * data.itemsize
     if offsets[-1] > _MOST:
-        raise Odd(np.ones(len(counts), bool))
+        raise IrregularRecords(np.ones(len(counts), bool))
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     array = pa.Array.from_buffers(pa.binary(), len(counts), buffers).cast(column.type)
     return pc.if_else(pa.array(missing), pa.scalar(None, column.type), array) if missing.any() else array
 
 
-def nested_array(column: Column, leaves: Leaves, steps: Array) -> Any:
+def nested_array(column: Column, leaves: LeafValues, steps: Array) -> Any:
     """Return a column of arrays of arrays; `steps` is -1 where the list is missing."""
     missing = steps < 0
     if not column.nullable and missing.any():
-        raise Odd(missing)
+        raise IrregularRecords(missing)
     values, counts = _leaf_array(column, leaves, np.maximum(leaves.counts, 0), np.maximum(steps, 0))
     inner = _lists(values, counts, column.type.value_type, None)
     return _lists(inner, np.maximum(steps, 0), column.type, missing)
 
 
 def _leaf_array(
-    column: Column, leaves: Leaves, counts: Array, steps: Array | None = None
+    column: Column, leaves: LeafValues, counts: Array, steps: Array | None = None
 ) -> tuple[Any, Array]:
     """Return all values as an Arrow array, and how many each feature has."""
 
-    def refuse(features: Array) -> Odd:
+    def refuse(features: Array) -> IrregularRecords:
         if steps is None:
-            return Odd(features)
+            return IrregularRecords(features)
         rows = np.zeros(len(steps), bool)
         rows[np.repeat(np.arange(len(steps)), steps)[features]] = True
-        return Odd(rows)
+        return IrregularRecords(rows)
 
     if leaves.kind is None:
         return pa.array([], column.leaf_type), counts
@@ -130,7 +130,7 @@ def _numbers(data: Array, column: Column) -> Any:
     return pa.array(data.astype(column.leaf_type.to_pandas_dtype(), copy=False))
 
 
-def _bytes(column: Column, leaves: Leaves, counts: Array, refuse: Any) -> Any:
+def _bytes(column: Column, leaves: LeafValues, counts: Array, refuse: Any) -> Any:
     lengths = leaves.lengths
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(leaves.data))]
@@ -150,7 +150,7 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _doubles(column: Column, leaves: Leaves, counts: Array, refuse: Any) -> tuple[Any, Array]:
+def _doubles(column: Column, leaves: LeafValues, counts: Array, refuse: Any) -> tuple[Any, Array]:
     """Read numbers of eight bytes each, one value a number or all in one value."""
     lengths = leaves.lengths
     bad = (lengths != 8) if not column.depth else lengths % 8 != 0

@@ -1,6 +1,6 @@
 """TFRecord to Arrow: the records of a chunk become one batch of columns.
 
-The fast way reads all records of a chunk together. Records that it finds odd are read by the plain parser one
+The fast way reads all records of a chunk together. Records that it finds irregular are read by the plain parser one
 by one, and the two are put together in the order of the file.
 """
 
@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow.errors import DataError
-from emberflow.tfrecord.codec.assemble import Odd, column_array, nested_array
+from emberflow.tfrecord.codec.assemble import IrregularRecords, column_array, nested_array
 from emberflow.tfrecord.codec.feature_columns import Column, RecordType
-from emberflow.tfrecord.codec.lists import Leaves, payload_leaves, read_leaves, split_repeated
+from emberflow.tfrecord.codec.lists import LeafValues, payload_leaves, read_leaves, split_repeated
 from emberflow.tfrecord.codec.protobuf import Array, copy_ragged, read_lengths, words
 from emberflow.tfrecord.codec.record_frames import Chunk
 from emberflow.tfrecord.codec.record_layout import match_layout
 from emberflow.tfrecord.codec.record_parser import parse_record, value_of
-from emberflow.tfrecord.codec.walk import Found, find_features, whole_messages
+from emberflow.tfrecord.codec.walk import FeatureSpans, find_features, whole_messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +42,15 @@ def decode(chunk: Chunk, columns: Sequence[Column], record_type: RecordType) -> 
     rows = np.delete(np.arange(len(chunk.starts)), chunk.corrupt)
     if record_type == "ByteArray":
         return Decoded(arrays=[_raw(chunk, rows, columns[0])], rows=rows, refused={})
-    usual, odd = rows, np.empty(0, np.int64)
+    usual, irregular = rows, np.empty(0, np.int64)
     while True:
-        arrays, is_odd = _decode_fast(chunk, usual, columns, record_type)
-        if not is_odd.any():
+        arrays, is_irregular = _decode_fast(chunk, usual, columns, record_type)
+        if not is_irregular.any():
             break
-        odd, usual = np.concatenate([odd, usual[is_odd]]), usual[~is_odd]
-    if not len(odd):
+        irregular, usual = np.concatenate([irregular, usual[is_irregular]]), usual[~is_irregular]
+    if not len(irregular):
         return Decoded(arrays=arrays, rows=rows, refused={})
-    slow, refused = _decode_plain(chunk, np.sort(odd), columns, record_type)
+    slow, refused = _decode_plain(chunk, np.sort(irregular), columns, record_type)
     good = np.array(sorted(slow), np.int64)
     order = np.argsort(np.concatenate([usual, good]), kind="stable")
     merged = [
@@ -86,44 +86,46 @@ def _decode_plain(
 def _decode_fast(
     chunk: Chunk, rows: Array, columns: Sequence[Column], record_type: RecordType
 ) -> tuple[list[Any], Array]:
-    """Decode some records together; return the columns, and which records are odd (then the columns are void)."""
+    """Decode some records together; return the columns, and the irregular records (the columns are void if any)."""
     starts, ends = chunk.starts[rows], chunk.ends[rows]
     names = [column.name.encode() for column in columns]
     if record_type == "Example":
-        begin, last, odd = whole_messages(chunk.data, starts, ends, 0x0A)
+        begin, last, irregular = whole_messages(chunk.data, starts, ends, 0x0A)
         known, at = match_layout(chunk.data, begin, last, names)
         found = find_features(chunk.data, at, last, names)
         if any(
             (found.starts[place] >= 0).any() for place in known
         ):  # a key that comes twice: the last one counts
             known, found = {}, find_features(chunk.data, begin, last, names)
-        odd |= found.odd
+        irregular |= found.irregular
         deep = None
     else:
-        (begin, middle), (second, last), odd = _halves(chunk.data, starts, ends)
+        (begin, middle), (second, last), irregular = _halves(chunk.data, starts, ends)
         known, found = {}, find_features(chunk.data, begin, middle, names)
         deep = find_features(chunk.data, second, last, names)
-        odd |= found.odd | deep.odd
+        irregular |= found.irregular | deep.irregular
     arrays = []
     for place, column in enumerate(columns):
         if place in known:
-            array, wrong = _column(column, payload_leaves(chunk.data, known[place]), np.zeros(len(odd), bool))
+            array, wrong = _column(
+                column, payload_leaves(chunk.data, known[place]), np.zeros(len(irregular), bool)
+            )
         else:
             array, wrong = _decode_column(chunk.data, column, place, found, deep)
         arrays.append(array)
-        odd |= wrong
-    return arrays, odd
+        irregular |= wrong
+    return arrays, irregular
 
 
-def _column(column: Column, leaves: Leaves, wrong: Array) -> tuple[Any, Array]:
+def _column(column: Column, leaves: LeafValues, wrong: Array) -> tuple[Any, Array]:
     try:
         return column_array(column, leaves, wrong)
-    except Odd as odd:
-        return None, odd.rows
+    except IrregularRecords as irregular:
+        return None, irregular.rows
 
 
 def _decode_column(
-    data: Array, column: Column, place: int, found: Found, deep: Found | None
+    data: Array, column: Column, place: int, found: FeatureSpans, deep: FeatureSpans | None
 ) -> tuple[Any, Array]:
     starts, ends = found.starts[place], found.ends[place]
     if deep is not None and column.depth == 2:
@@ -136,16 +138,16 @@ def _decode_nested(
     data: Array, column: Column, starts: Array, ends: Array, wrong: Array
 ) -> tuple[Any, Array]:
     """Decode lists of features: first the features of all lists, then their values."""
-    steps, begin, lengths, odd = split_repeated(data, starts, ends)
+    steps, begin, lengths, irregular = split_repeated(data, starts, ends)
     leaves = read_leaves(data, begin, begin + lengths)
     owner = np.repeat(np.arange(len(starts)), steps)
-    odd[owner[leaves.odd]] = True
-    odd |= wrong
-    if odd.any():
-        return None, odd
+    irregular[owner[leaves.irregular]] = True
+    irregular |= wrong
+    if irregular.any():
+        return None, irregular
     try:
-        return nested_array(column, leaves, np.where(starts < 0, -1, steps)), odd
-    except Odd as reason:
+        return nested_array(column, leaves, np.where(starts < 0, -1, steps)), irregular
+    except IrregularRecords as reason:
         return None, reason.rows
 
 
@@ -154,7 +156,7 @@ def _halves(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
     """Find the two messages of a SequenceExample, context and lists; either may be missing."""
     view = words(data)
-    odd = np.zeros(len(starts), bool)
+    irregular = np.zeros(len(starts), bool)
     at, parts = starts, []
     for tag in (0x0A, 0x12):
         place = np.minimum(at, len(view) - 2)
@@ -163,8 +165,8 @@ def _halves(
         begin = np.where(is_there, place + 1 + size, at)
         end = np.where(is_there, begin + length, at)
         bad = is_there & ((size == 0) | (end > ends))
-        odd |= bad
+        irregular |= bad
         begin, end = np.where(bad, at, begin), np.where(bad, at, end)
         parts.append((begin, end))
         at = end
-    return parts[0], parts[1], odd | (at != ends)
+    return parts[0], parts[1], irregular | (at != ends)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from emberflow.errors import ConfigError
 
-Leaf = Literal["int", "bool", "float", "double", "decimal", "string", "binary", "date", "timestamp"]
+LeafKind = Literal["int", "bool", "float", "double", "decimal", "string", "binary", "date", "timestamp"]
 RecordType = Literal["Example", "SequenceExample", "ByteArray"]
 Doubles = Literal["float", "bytes"]
 
@@ -16,7 +16,7 @@ CORRUPT = "_corrupt_record"
 PACKED = {"float": "<f4", "int": "<i8"}
 """How numbers stand in a packed column, by the kind of the feature."""
 
-_TESTS: tuple[tuple[Leaf, Callable[[Any], bool]], ...] = (
+_TESTS: tuple[tuple[LeafKind, Callable[[Any], bool]], ...] = (
     ("bool", pa.types.is_boolean),
     ("int", pa.types.is_integer),
     ("double", pa.types.is_float64),
@@ -47,7 +47,7 @@ class Column:
     name: str
     type: Any
     depth: int
-    leaf: Leaf
+    leaf: LeafKind
     leaf_type: Any
     nullable: bool = True
     is_vector: bool = False

@@ -24,7 +24,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaves:
+class LeafValues:
     """The values of some features.
 
     Attributes:
@@ -32,24 +32,24 @@ class Leaves:
         counts: How many values each feature has; -1 where it has no kind (or is not there).
         data: All values one after the other: int64, float32, or bytes.
         lengths: For bytes, the length of each value.
-        odd: The features that the plain parser has to read.
+        irregular: The features that the plain parser has to read.
     """
 
     kind: Kind | None
     counts: Array
     data: Array
     lengths: Array = None
-    odd: Array
+    irregular: Array
 
 
-def read_leaves(data: Array, starts: Array, ends: Array) -> Leaves:
-    """Read the values of features of one kind; a feature of another kind than the first one is odd."""
+def read_leaves(data: Array, starts: Array, ends: Array) -> LeafValues:
+    """Read the values of features of one kind; a feature of another kind than the first one is irregular."""
     view = words(data)
     rows = np.flatnonzero(starts < ends)
-    odd = np.zeros(len(starts), bool)
+    irregular = np.zeros(len(starts), bool)
     counts = np.full(len(starts), -1, np.int64)
     if not len(rows):
-        return Leaves(kind=None, counts=counts, data=np.empty(0, np.int64), odd=odd)
+        return LeafValues(kind=None, counts=counts, data=np.empty(0, np.int64), irregular=irregular)
     at, last = (starts, ends) if len(rows) == len(starts) else (starts[rows], ends[rows])
     tag = data[at]
     kind = _KIND_OF_TAG.get(int(tag[0]))
@@ -57,7 +57,7 @@ def read_leaves(data: Array, starts: Array, ends: Array) -> Leaves:
     begin = at + 1 + size
     wrong = (tag != tag[0]) | (size == 0) | (begin + length != last)
     if kind is None or wrong.any():
-        odd[rows[wrong] if kind else rows] = True
+        irregular[rows[wrong] if kind else rows] = True
         keep = ~wrong if kind else np.zeros(len(rows), bool)
         rows, begin, last = rows[keep], begin[keep], last[keep]
     if kind == "bytes":
@@ -67,41 +67,43 @@ def read_leaves(data: Array, starts: Array, ends: Array) -> Leaves:
         part, values, wrong = _numbers(data, view, begin, last, kind)
         lengths = None
     counts[rows] = part
-    odd[rows[wrong]] = True
-    return Leaves(kind=kind, counts=counts, data=values, lengths=lengths, odd=odd)
+    irregular[rows[wrong]] = True
+    return LeafValues(kind=kind, counts=counts, data=values, lengths=lengths, irregular=irregular)
 
 
-def payload_leaves(data: Array, payload: Payload) -> Leaves:
+def payload_leaves(data: Array, payload: Payload) -> LeafValues:
     """Read values whose places are known already: packed numbers, or one value of bytes, in every feature."""
-    odd = np.zeros(len(payload.start), bool)
+    irregular = np.zeros(len(payload.start), bool)
     if payload.kind == "bytes":
         values: Array = copy_ragged(data, payload.start, payload.length)
         counts = np.ones(len(payload.start), np.int64)
-        return Leaves(kind="bytes", counts=counts, data=values, lengths=payload.length, odd=odd)
+        return LeafValues(
+            kind="bytes", counts=counts, data=values, lengths=payload.length, irregular=irregular
+        )
     if payload.kind == "float":
         if (payload.length == 4).all():
-            return Leaves(
+            return LeafValues(
                 kind="float",
-                counts=np.ones(len(odd), np.int64),
+                counts=np.ones(len(irregular), np.int64),
                 data=numbers(data, "<f4")[payload.start],
-                odd=odd,
+                irregular=irregular,
             )
-        odd = payload.length % 4 != 0
+        irregular = payload.length % 4 != 0
         length = payload.length - payload.length % 4
-        return Leaves(
+        return LeafValues(
             kind="float",
             counts=length // 4,
             data=copy_ragged(data, payload.start, length).view("<f4"),
-            odd=odd,
+            irregular=irregular,
         )
-    counts, values, odd = _integers(data, words(data), payload.start, payload.length)
-    return Leaves(kind="int", counts=counts, data=values, odd=odd)
+    counts, values, irregular = _integers(data, words(data), payload.start, payload.length)
+    return LeafValues(kind="int", counts=counts, data=values, irregular=irregular)
 
 
 def _numbers(
     data: Array, view: Array, begin: Array, last: Array, kind: Kind | None
 ) -> tuple[Array, Array, Array]:
-    """Read packed numbers: how many each list has, all of them, and which lists are odd."""
+    """Read packed numbers: how many each list has, all of them, and which lists are irregular."""
     is_empty = begin == last
     at = np.minimum(begin, len(view) - 2)
     length, size = read_lengths(view, at + 1)
@@ -139,10 +141,10 @@ def split_repeated(data: Array, begin: Array, last: Array) -> tuple[Array, Array
     """Find the parts of messages that are one repeated field, number 1, of bytes or messages.
 
     Returns:
-        How many parts each message has; start and length of all parts in order; which messages are odd.
+        How many parts each message has; start and length of all parts in order; which messages are irregular.
     """
     view = words(data)
-    odd = np.zeros(len(begin), bool)
+    irregular = np.zeros(len(begin), bool)
     rows = np.flatnonzero(begin < last)
     at, end = begin[rows], last[rows]
     found: list[tuple[Array, Array, Array]] = []
@@ -151,7 +153,7 @@ def split_repeated(data: Array, begin: Array, last: Array) -> tuple[Array, Array
         start = at + 1 + size
         wrong = (data[at] != 0x0A) | (size == 0) | (start + length > end)
         if wrong.any():
-            odd[rows[wrong]] = True
+            irregular[rows[wrong]] = True
             keep = ~wrong
             rows, end, start, length = rows[keep], end[keep], start[keep], length[keep]
         found.append((rows, start, length))
@@ -159,19 +161,19 @@ def split_repeated(data: Array, begin: Array, last: Array) -> tuple[Array, Array
         more = at < end
         if not more.all():
             rows, at, end = rows[more], at[more], end[more]
-    found += [_split_one(data, view, *each, odd) for each in zip(rows, at, end, strict=True)]
-    return _in_order(found, len(begin), odd)
+    found += [_split_one(data, view, *each, irregular) for each in zip(rows, at, end, strict=True)]
+    return _in_order(found, len(begin), irregular)
 
 
 def _split_one(
-    data: Array, view: Array, row: Array, at: Array, end: Array, odd: Array
+    data: Array, view: Array, row: Array, at: Array, end: Array, irregular: Array
 ) -> tuple[Array, Array, Array]:
     starts, lengths = [], []
     while at < end:
         length, size = read_lengths(view, np.array([at + 1]))
         start = at + 1 + int(size[0])
         if data[at] != 0x0A or not size[0] or start + int(length[0]) > end:
-            odd[row] = True
+            irregular[row] = True
             break
         starts.append(start)
         lengths.append(int(length[0]))
@@ -180,11 +182,11 @@ def _split_one(
 
 
 def _in_order(
-    found: list[tuple[Array, Array, Array]], messages: int, odd: Array
+    found: list[tuple[Array, Array, Array]], messages: int, irregular: Array
 ) -> tuple[Array, Array, Array, Array]:
     if len(found) == 1 and len(found[0][0]) == messages:
-        return np.ones(messages, np.int64), found[0][1], found[0][2], odd
+        return np.ones(messages, np.int64), found[0][1], found[0][2], irregular
     none = np.empty(0, np.int64)
     rows, starts, lengths = (np.concatenate([none, *(each[k] for each in found)]) for k in range(3))
     order = np.argsort(rows, kind="stable")
-    return np.bincount(rows, minlength=messages).astype(np.int64), starts[order], lengths[order], odd
+    return np.bincount(rows, minlength=messages).astype(np.int64), starts[order], lengths[order], irregular

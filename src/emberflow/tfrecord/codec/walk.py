@@ -2,7 +2,7 @@
 
 The records of a chunk are walked in lockstep: step j reads entry j of the map of every record, by a few numpy
 calls for all of them. A record that is not written as every known writer writes it (key before value, nothing
-unknown, lengths that fit) is *odd*: it leaves the walk and goes to the plain parser, which decides its meaning.
+unknown, lengths that fit) is *irregular*: it leaves the walk and goes to the plain parser, which decides its meaning.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ _BYTE = np.uint64(0xFF)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FeatureSpans:
     """Where the features of some records are.
 
     Attributes:
         starts: For each name and record, where the feature's message starts; -1 where there is none.
         ends: Where it ends.
-        odd: The records that the plain parser has to read.
+        irregular: The records that the plain parser has to read.
     """
 
     starts: Array
     ends: Array
-    odd: Array
+    irregular: Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Step:
+class _MapEntry:
     """One entry of the map, for each record that has one."""
 
     key: Array
@@ -50,11 +50,11 @@ def whole_messages(data: Array, starts: Array, ends: Array, tag: int) -> tuple[A
     length, size = read_lengths(view, at + 1)
     begin = at + 1 + size
     is_empty = starts == ends
-    is_odd = ~is_empty & ((data[at] != tag) | (size == 0) | (begin + length != ends))
-    return np.where(is_empty | is_odd, ends, begin), ends, is_odd
+    is_irregular = ~is_empty & ((data[at] != tag) | (size == 0) | (begin + length != ends))
+    return np.where(is_empty | is_irregular, ends, begin), ends, is_irregular
 
 
-def find_features(data: Array, starts: Array, ends: Array, names: Sequence[bytes]) -> Found:
+def find_features(data: Array, starts: Array, ends: Array, names: Sequence[bytes]) -> FeatureSpans:
     """Find the values of a map's entries by their keys.
 
     Args:
@@ -67,13 +67,13 @@ def find_features(data: Array, starts: Array, ends: Array, names: Sequence[bytes
     numbers = {name: place for place, name in enumerate(names)}
     found_starts = np.full((len(names), len(starts)), -1, np.int64)
     found_ends = np.full((len(names), len(starts)), -1, np.int64)
-    odd = np.zeros(len(starts), bool)
+    irregular = np.zeros(len(starts), bool)
     rows = np.flatnonzero(starts < ends)
     at, last = starts[rows], ends[rows]
     while len(rows):
         step = _read_step(data, view, at, last)
         if not step.is_right.all():
-            odd[rows[~step.is_right]] = True
+            irregular[rows[~step.is_right]] = True
             rows, last, step = _kept(rows, last, step)
             if not len(rows):
                 break
@@ -89,12 +89,12 @@ def find_features(data: Array, starts: Array, ends: Array, names: Sequence[bytes
         at = step.end
         if not more.all():
             rows, at, last = rows[more], at[more], last[more]
-    return Found(starts=found_starts, ends=found_ends, odd=odd)
+    return FeatureSpans(starts=found_starts, ends=found_ends, irregular=irregular)
 
 
-def _kept(rows: Array, last: Array, step: _Step) -> tuple[Array, Array, _Step]:
+def _kept(rows: Array, last: Array, step: _MapEntry) -> tuple[Array, Array, _MapEntry]:
     keep = step.is_right
-    kept = _Step(
+    kept = _MapEntry(
         key=step.key[keep],
         key_size=step.key_size[keep],
         start=step.start[keep],
@@ -104,7 +104,7 @@ def _kept(rows: Array, last: Array, step: _Step) -> tuple[Array, Array, _Step]:
     return rows[keep], last[keep], kept
 
 
-def _read_step(data: Array, view: Array, at: Array, last: Array) -> _Step:
+def _read_step(data: Array, view: Array, at: Array, last: Array) -> _MapEntry:
     word = view[at]
     if ((word & _SHAPE) == _SHAPE_IS).all():  # the usual entry: both lengths in one byte, four known places
         end = at + 2 + ((word >> np.uint64(8)) & _BYTE).astype(np.int64)
@@ -124,10 +124,10 @@ def _read_step(data: Array, view: Array, at: Array, last: Array) -> _Step:
     length, size = read_lengths(view, tag_at + 1)
     start = key_end + 1 + size
     is_right &= (end <= last) & (data[tag_at] == 0x12) & (size > 0) & (start + length == end)
-    return _Step(key=key, key_size=key_size, start=start, end=end, is_right=is_right)
+    return _MapEntry(key=key, key_size=key_size, start=start, end=end, is_right=is_right)
 
 
-def _identify(data: Array, view: Array, step: _Step, numbers: dict[bytes, int]) -> int | Array:
+def _identify(data: Array, view: Array, step: _MapEntry, numbers: dict[bytes, int]) -> int | Array:
     """Return which name each record's entry has: one number where it is the same for all (the usual case)."""
     size = int(step.key_size[0])
     if size and (step.key_size == size).all():

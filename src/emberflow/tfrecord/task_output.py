@@ -14,8 +14,8 @@ from emberflow import storage
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.compression import CODECS
+from emberflow.tfrecord.input_files import folder_of
 from emberflow.tfrecord.options import Options
-from emberflow.tfrecord.paths import folder_of
 from emberflow.tfrecord.publish import sync_folders
 from emberflow.tfrecord.record_files import writing
 
@@ -25,7 +25,7 @@ _OPEN = 64
 """Files that a task keeps open at the same time."""
 
 
-class OutFiles(AbstractContextManager["OutFiles"]):
+class TaskOutput(AbstractContextManager["TaskOutput"]):
     """Takes batches, writes files. Leaving the block by an error deletes what was begun."""
 
     def __init__(self, *, folder: str, job: str, schema: Any, options: Options) -> None:
@@ -40,7 +40,7 @@ class OutFiles(AbstractContextManager["OutFiles"]):
         # The write and the partition alone: a repeated task replaces its files instead of adding to them.
         self._stem = f"part-{_partition_number():05d}-{job}"
         self._attempt = uuid.uuid4().hex[:12]
-        self._open: dict[str, _OutFile] = {}
+        self._open: dict[str, _OutputFile] = {}
         self._numbers = 0
 
     @property
@@ -71,7 +71,7 @@ class OutFiles(AbstractContextManager["OutFiles"]):
             if most and file.records >= most:
                 self._open.pop(folder).close()
 
-    def _file(self, folder: str) -> "_OutFile":
+    def _file(self, folder: str) -> "_OutputFile":
         if folder not in self._open:
             if len(self._open) >= _OPEN:  # the folder used least lately waits longest for its next row
                 self._open.pop(next(iter(self._open))).close()
@@ -80,7 +80,7 @@ class OutFiles(AbstractContextManager["OutFiles"]):
             name = "/".join(filter(None, [folder, stem + codec.suffix]))
             self._numbers += 1
             self.names.append(name)
-            self._open[folder] = _OutFile(storage.join(self._folder, self._begun(name)), self._options)
+            self._open[folder] = _OutputFile(storage.join(self._folder, self._begun(name)), self._options)
         self._open[folder] = self._open.pop(folder)
         return self._open[folder]
 
@@ -118,7 +118,7 @@ class OutFiles(AbstractContextManager["OutFiles"]):
         return "/".join(filter(None, [folder, f".{last}.{self._attempt}.tmp"]))
 
 
-class _OutFile:
+class _OutputFile:
     """One file that is being written."""
 
     def __init__(self, path: str, options: Options) -> None:

@@ -17,16 +17,16 @@ from pyspark.sql.types import StructType
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.codec.feature_columns import columns_of
+from emberflow.tfrecord.input_files import qualified
 from emberflow.tfrecord.journal import ASIDE, SUCCESS, aside_of
 from emberflow.tfrecord.options import Options
-from emberflow.tfrecord.outfiles import OutFiles
-from emberflow.tfrecord.paths import qualified
 from emberflow.tfrecord.publish import publish, undo
 from emberflow.tfrecord.spark_types import arrow_schema
+from emberflow.tfrecord.task_output import TaskOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task has written: files relative to the write's folder, each below the folder of the attempt."""
 
     files: tuple[str, ...]
@@ -35,7 +35,7 @@ class Written(WriterCommitMessage):
 
 def moves_of(messages: Sequence[WriterCommitMessage | None]) -> dict[str, str]:
     """Return the files of the tasks that counted, and their names in the target."""
-    files = (name for message in messages if isinstance(message, Written) for name in message.files)
+    files = (name for message in messages if isinstance(message, TaskCommit) for name in message.files)
     return {name: name.partition("/")[2] for name in files}
 
 
@@ -59,7 +59,7 @@ class TFRecordWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
         is_local = self._options.locality == "local"
-        files = OutFiles(
+        files = TaskOutput(
             folder=self._path if is_local else aside_of(self._path, self._job),
             job=self._job,
             schema=self._arrow,
@@ -68,7 +68,7 @@ class TFRecordWriter(DataSourceArrowWriter):
         with files:
             for batch in iterator:
                 files.write(batch)
-        return Written(files=() if is_local else files.begun, records=files.records)
+        return TaskCommit(files=() if is_local else files.begun, records=files.records)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the files of all tasks."""

@@ -15,14 +15,14 @@ from pyspark.sql.types import StructType
 
 from emberflow import storage
 from emberflow.errors import StorageError
+from emberflow.tfrecord.input_files import InputFile, find_files
 from emberflow.tfrecord.journal import ASIDE, aside_of
 from emberflow.tfrecord.options import Options
-from emberflow.tfrecord.outfiles import OutFiles
-from emberflow.tfrecord.paths import InputFile, find_files
 from emberflow.tfrecord.publish import sync_folders
-from emberflow.tfrecord.source import partitions_for, read_partition
+from emberflow.tfrecord.spark_source import partitions_for, read_partition
 from emberflow.tfrecord.spark_types import arrow_schema
-from emberflow.tfrecord.writer import Written, check_columns, moves_of, target_of
+from emberflow.tfrecord.spark_writer import TaskCommit, check_columns, moves_of, target_of
+from emberflow.tfrecord.task_output import TaskOutput
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -121,11 +121,11 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task aside."""
-        files = OutFiles(folder=self._aside(), job=self._query, schema=self._arrow, options=self._options)
+        files = TaskOutput(folder=self._aside(), job=self._query, schema=self._arrow, options=self._options)
         with files:
             for batch in iterator:
                 files.write(batch)
-        return Written(files=files.begun, records=files.records)
+        return TaskCommit(files=files.begun, records=files.records)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the files of one micro-batch, unless that was done before."""

@@ -12,17 +12,17 @@ from emberflow.tfrecord.codec.decode import Decoded, decode
 from emberflow.tfrecord.codec.feature_columns import Column, columns_of, pack
 from emberflow.tfrecord.codec.record_frames import Chunk
 from emberflow.tfrecord.compression import codec_of
-from emberflow.tfrecord.infer import infer
+from emberflow.tfrecord.input_files import FilePart, InputFile
 from emberflow.tfrecord.options import Options
-from emberflow.tfrecord.paths import InputFile, Part
 from emberflow.tfrecord.record_files import read_file
+from emberflow.tfrecord.schema_inference import infer
 
 _FILES = 16
 """How many files a schema is inferred from when no ratio is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ReadPlan:
     """What each part is read into.
 
     Attributes:
@@ -38,7 +38,7 @@ class Plan:
     corrupt: str | None
 
 
-def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> Plan:
+def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> ReadPlan:
     """Divide the columns of a schema by where they come from."""
     corrupt = (
         options.corrupt_column if options.is_permissive and options.corrupt_column in schema.names else None
@@ -50,7 +50,7 @@ def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> Plan:
             f"The column of broken records is binary. Received: {corrupt!r} as {schema.field(corrupt).type}.",
             fix=f"Put `{corrupt} binary` into the schema.",
         )
-    return Plan(
+    return ReadPlan(
         schema=schema,
         columns=tuple(columns),
         keys=tuple(name for name in schema.names if name in keys),
@@ -58,7 +58,7 @@ def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> Plan:
     )
 
 
-def read_parts(parts: Sequence[Part], plan: Plan, options: Options) -> Iterator[Any]:
+def read_parts(parts: Sequence[FilePart], plan: ReadPlan, options: Options) -> Iterator[Any]:
     """Give the rows of some parts as record batches of the plan's schema."""
     for part in parts:
         path = part.file.path
@@ -79,7 +79,7 @@ def _may_skip(options: Options) -> bool:
     return options.ignore_corrupt_files or options.mode != "FAILFAST"
 
 
-def read_chunk(chunk: Chunk, file: InputFile, plan: Plan, options: Options) -> Any:
+def read_chunk(chunk: Chunk, file: InputFile, plan: ReadPlan, options: Options) -> Any:
     """Return the rows of one chunk as a record batch; broken records by the chosen mode."""
     decoded = decode(chunk, plan.columns, options.record_type)
     broken = {int(row): _wrong_checksum(chunk, int(row)) for row in chunk.corrupt} | decoded.refused
@@ -93,7 +93,7 @@ def read_chunk(chunk: Chunk, file: InputFile, plan: Plan, options: Options) -> A
     return _assemble(arrays, len(decoded.rows), file, plan, None)
 
 
-def _with_broken(chunk: Chunk, decoded: Decoded, broken: list[int], file: InputFile, plan: Plan) -> Any:
+def _with_broken(chunk: Chunk, decoded: Decoded, broken: list[int], file: InputFile, plan: ReadPlan) -> Any:
     """Return the rows with one row of nulls for each broken record, and one for a tail that cannot be read."""
     tail = 1 if chunk.broken is not None else 0
     rows = len(chunk.starts) + tail
@@ -113,7 +113,7 @@ def _with_broken(chunk: Chunk, decoded: Decoded, broken: list[int], file: InputF
     return _assemble(arrays, rows, file, plan, pa.array(content, pa.binary()))
 
 
-def _assemble(arrays: dict[str, Any], rows: int, file: InputFile, plan: Plan, corrupt: Any) -> Any:
+def _assemble(arrays: dict[str, Any], rows: int, file: InputFile, plan: ReadPlan, corrupt: Any) -> Any:
     columns = []
     for field in plan.schema:
         if field.name in plan.keys:

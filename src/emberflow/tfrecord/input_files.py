@@ -34,7 +34,7 @@ class InputFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class FilePart:
     """A file, or the stretch of it whose records start from byte `start` up to byte `stop`."""
 
     file: InputFile
@@ -173,14 +173,14 @@ def folder_of(keys: Sequence[tuple[str, str | None]]) -> str:
     )
 
 
-def split_files(files: Iterable[InputFile], options: Options) -> list[list[Part]]:
+def split_files(files: Iterable[InputFile], options: Options) -> list[list[FilePart]]:
     """Divide files into tasks: large ones are split, small ones share a task."""
     files = list(files)
     total = sum(file.size for file in files)
     most = options.split_bytes or SPLIT_BYTES
     share = min(most, max(_LEAST_SPLIT, total // _TASKS))
     parts = [part for file in files for part in _parts(file, share, options)]
-    tasks: list[list[Part]] = []
+    tasks: list[list[FilePart]] = []
     filled = 0
     for part in parts:
         size = (part.stop if part.stop is not None else part.file.size) - part.start
@@ -192,12 +192,13 @@ def split_files(files: Iterable[InputFile], options: Options) -> list[list[Part]
     return tasks
 
 
-def _parts(file: InputFile, share: int, options: Options) -> list[Part]:
+def _parts(file: InputFile, share: int, options: Options) -> list[FilePart]:
     is_splittable = codec_of(file.path, options.compression).is_splittable
     if not is_splittable or not options.verify or not options.split_bytes or file.size <= share * 3 // 2:
-        return [Part(file=file)]
+        return [FilePart(file=file)]
     count = -(-file.size // share)
     edges = [file.size * place // count for place in range(count)]
     return [
-        Part(file=file, start=start, stop=stop) for start, stop in zip(edges, [*edges[1:], None], strict=True)
+        FilePart(file=file, start=start, stop=stop)
+        for start, stop in zip(edges, [*edges[1:], None], strict=True)
     ]

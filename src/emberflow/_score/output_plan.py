@@ -46,53 +46,53 @@ class OutputPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """What the user asked of one output; `type` is Spark's, or None for the model's own."""
+class OutputChoice:
+    """The user's choice for one output; `type` is Spark's, or None for the model's own."""
 
     name: str
     column: str
     type: "DataType | str | None" = None
 
 
-def choose_outputs(model: ModelFacts, outputs: Any) -> list[Chosen]:
+def choose_outputs(model: ModelFacts, outputs: Any) -> list[OutputChoice]:
     """Return the outputs that the user wants, and the names of their columns."""
     names = [tensor.name for tensor in model.outputs]
     if model.kind == "function":
         return _declared(outputs)
     if outputs is None:
-        return [Chosen(name=name, column=name if len(names) > 1 else DEFAULT_COLUMN) for name in names]
+        return [OutputChoice(name=name, column=name if len(names) > 1 else DEFAULT_COLUMN) for name in names]
     if isinstance(outputs, str):
         if len(names) != 1:
             raise _unknown_output(model, f"outputs={outputs!r}")
-        return [Chosen(name=names[0], column=outputs)]
+        return [OutputChoice(name=names[0], column=outputs)]
     if isinstance(outputs, Mapping):
-        return [_chosen(_known(model, name), value) for name, value in outputs.items()]
-    return [Chosen(name=_known(model, name), column=name) for name in outputs]
+        return [_output_choice(_known(model, name), value) for name, value in outputs.items()]
+    return [OutputChoice(name=_known(model, name), column=name) for name in outputs]
 
 
-def _declared(outputs: Any) -> list[Chosen]:
+def _declared(outputs: Any) -> list[OutputChoice]:
     """Return the columns of a function, whose types only the user knows."""
     from pyspark.sql.types import StructType
 
     if isinstance(outputs, str):
         outputs = StructType.fromDDL(outputs)
     if isinstance(outputs, StructType):
-        return [Chosen(name=field.name, column=field.name, type=field.dataType) for field in outputs]
+        return [OutputChoice(name=field.name, column=field.name, type=field.dataType) for field in outputs]
     if isinstance(outputs, Mapping):
-        chosen = [_chosen(name, value) for name, value in outputs.items()]
-        if chosen and all(one.type is not None for one in chosen):
-            return chosen
+        choice = [_output_choice(name, value) for name, value in outputs.items()]
+        if choice and all(one.type is not None for one in choice):
+            return choice
     raise ConfigError(
         f"The columns that a function gives must be declared with their types. Received: outputs={outputs!r}.",
         fix='Pass outputs="scores array<float>", or outputs={"output": ("scores", "array<float>")}.',
     )
 
 
-def _chosen(name: str, value: Any) -> Chosen:
+def _output_choice(name: str, value: Any) -> OutputChoice:
     if isinstance(value, str):
-        return Chosen(name=name, column=value)
+        return OutputChoice(name=name, column=value)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
-        return Chosen(name=name, column=value[0], type=value[1])
+        return OutputChoice(name=name, column=value[0], type=value[1])
     raise ConfigError(
         f"`outputs` must name a column, or a column and its type. Received: {name!r}: {value!r}.",
         fix=f'Pass outputs={{"{name}": "scores"}} or outputs={{"{name}": ("scores", "array<float>")}}.',
@@ -119,15 +119,15 @@ def _unknown_output(model: ModelFacts, received: str) -> ConfigError:
     )
 
 
-def spark_type(model: ModelFacts, chosen: Chosen) -> "DataType":
+def spark_type(model: ModelFacts, choice: OutputChoice) -> "DataType":
     """Return the Spark type of an output's column: the declared one, or what the model says."""
     from pyspark.sql.types import DataType
 
     tensor = next(
-        (tensor for tensor in model.outputs if tensor.name == chosen.name), Tensor(name=chosen.name)
+        (tensor for tensor in model.outputs if tensor.name == choice.name), Tensor(name=choice.name)
     )
-    if chosen.type is not None:
-        return chosen.type if isinstance(chosen.type, DataType) else DataType.fromDDL(chosen.type)
+    if choice.type is not None:
+        return choice.type if isinstance(choice.type, DataType) else DataType.fromDDL(choice.type)
     if not tensor.has_rows:
         raise ModelError(
             f"The model's output {tensor.name!r} must have a first dimension of rows. Received: a scalar.",
@@ -135,8 +135,8 @@ def spark_type(model: ModelFacts, chosen: Chosen) -> "DataType":
         )
     if tensor.shape is None or tensor.dtype not in _SPARK_TYPES:
         raise ModelError(
-            f"The type of the model's output {tensor} is not known. Received: {chosen.name!r} without a type.",
-            fix=f'Declare it: outputs={{"{chosen.name}": ("{chosen.column}", "array<float>")}}.',
+            f"The type of the model's output {tensor} is not known. Received: {choice.name!r} without a type.",
+            fix=f'Declare it: outputs={{"{choice.name}": ("{choice.column}", "array<float>")}}.',
         )
     ddl = _SPARK_TYPES[tensor.dtype]
     for _ in tensor.shape:
@@ -144,10 +144,10 @@ def spark_type(model: ModelFacts, chosen: Chosen) -> "DataType":
     return DataType.fromDDL(ddl)
 
 
-def check_type(model: ModelFacts, chosen: Chosen, kind: Any) -> None:
+def check_type(model: ModelFacts, choice: OutputChoice, kind: Any) -> None:
     """Refuse a declared type that the model's output cannot become."""
-    tensor = next((tensor for tensor in model.outputs if tensor.name == chosen.name), None)
-    if chosen.type is None or tensor is None or tensor.shape is None or tensor.dtype not in _SPARK_TYPES:
+    tensor = next((tensor for tensor in model.outputs if tensor.name == choice.name), None)
+    if choice.type is None or tensor is None or tensor.shape is None or tensor.dtype not in _SPARK_TYPES:
         return
     levels, inner = list_levels(kind)
     wide = [size for size in tensor.shape if size != 1]
@@ -155,7 +155,7 @@ def check_type(model: ModelFacts, chosen: Chosen, kind: Any) -> None:
     if fits and _can_hold(inner, tensor.dtype):
         return
     raise ConfigError(
-        f"The type of column {chosen.column!r} must fit the model's output {tensor}. Received: {chosen.type}.",
+        f"The type of column {choice.column!r} must fit the model's output {tensor}. Received: {choice.type}.",
         fix="Leave the type out to get the model's own, and cast the column in Spark.",
     )
 

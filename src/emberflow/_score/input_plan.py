@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emberflow._feed.arrays import Leaf, is_bytes, is_vector, leaves_of, list_levels
+from emberflow._feed.arrays import LeafColumn, is_bytes, is_vector, leaf_columns, list_levels
 from emberflow._feed.element_types import BYTES
 from emberflow._feed.tensor_columns import natural_dtype
 from emberflow._score.matching import Inputs, leaf_of, match_columns
@@ -29,7 +29,7 @@ class InputColumn:
         limits: Least and most value that the input can hold, where the column could hold others.
     """
 
-    leaf: Leaf
+    leaf: LeafColumn
     stored: str
     lengths: Shape
     decode: bool = False
@@ -67,7 +67,7 @@ def plan_inputs(
     schema: Any, model: ModelFacts, inputs: Inputs, input_options: InputOptions
 ) -> tuple[InputPlan, ...]:
     """Return how each input of the model comes from the columns of an Arrow schema."""
-    leaves = list(leaves_of(schema))
+    leaves = list(leaf_columns(schema))
     chosen = match_columns(leaves, model, inputs)
     used = {name for names in chosen.values() for name in names}
     for option in ("shapes", "dtypes"):
@@ -89,7 +89,7 @@ def plan_inputs(
     )
 
 
-def _plan(tensor: Tensor, leaves: Sequence[Leaf], input_options: InputOptions) -> InputPlan:
+def _plan(tensor: Tensor, leaves: Sequence[LeafColumn], input_options: InputOptions) -> InputPlan:
     if tensor.dtype is not None and not _is_known(tensor.dtype):
         raise ModelError(
             f"The model's input {tensor.name!r} must be a tensor of numbers or strings. Received: {tensor.dtype}.",
@@ -123,7 +123,7 @@ def _plan(tensor: Tensor, leaves: Sequence[Leaf], input_options: InputOptions) -
     return InputPlan(name=tensor.name, dtype=dtype, shape=shape, columns=(column,))
 
 
-def _side_by_side(tensor: Tensor, leaves: Sequence[Leaf], input_options: InputOptions) -> InputPlan:
+def _side_by_side(tensor: Tensor, leaves: Sequence[LeafColumn], input_options: InputOptions) -> InputPlan:
     """Plan an input of one dimension whose values are those of several columns, one after the other."""
     if tensor.shape is not None and len(tensor.shape) != 1:
         raise ConfigError(
@@ -135,9 +135,9 @@ def _side_by_side(tensor: Tensor, leaves: Sequence[Leaf], input_options: InputOp
     for leaf in leaves:
         dtype, stored, decode = _dtypes(tensor, leaf, input_options.dtypes.get(leaf.name))
         levels = 1 if decode or is_vector(leaf.type) else list_levels(leaf.type)[0]
-        wish = input_options.shapes.get(leaf.name)
+        given = input_options.shapes.get(leaf.name)
         lengths: Shape = (
-            (None,) * levels if wish is None else (math.prod(size or 0 for size in wish),) * bool(levels)
+            (None,) * levels if given is None else (math.prod(size or 0 for size in given),) * bool(levels)
         )
         limits = None if decode else _limits(leaf, dtype)
         columns.append(InputColumn(leaf=leaf, stored=stored, lengths=lengths, decode=decode, limits=limits))
@@ -184,13 +184,13 @@ def _is_known(dtype: str) -> bool:
         return False
 
 
-def _dtypes(tensor: Tensor, leaf: Leaf, wish: Any) -> tuple[str, str, bool]:
+def _dtypes(tensor: Tensor, leaf: LeafColumn, given: Any) -> tuple[str, str, bool]:
     """Return the dtype of the tensor, the one to read the column as, and whether binary values hold numbers."""
     natural, inner = natural_dtype(leaf)
-    wished = None if wish is None else _wished(leaf, wish)
-    target = tensor.dtype or (wished if wished is not None else natural)
+    declared = None if given is None else _declared_dtype(leaf, given)
+    target = tensor.dtype or (declared if declared is not None else natural)
     if natural == BYTES and target != BYTES and is_bytes(inner) and not list_levels(leaf.type)[0]:
-        return target, wished or _in_numpy(target), True
+        return target, declared or _in_numpy(target), True
     if not _can_become(natural, target):
         raise ConfigError(
             f"Column {leaf.name!r} must have a type that the model's input {tensor} can take. Received: {leaf.type}.",
@@ -199,14 +199,14 @@ def _dtypes(tensor: Tensor, leaf: Leaf, wish: Any) -> tuple[str, str, bool]:
     return target, _in_numpy(target), False
 
 
-def _wished(leaf: Leaf, wish: Any) -> str:
+def _declared_dtype(leaf: LeafColumn, given: Any) -> str:
     try:
-        dtype = np.dtype(getattr(wish, "as_numpy_dtype", wish))
+        dtype = np.dtype(getattr(given, "as_numpy_dtype", given))
     except TypeError:
         dtype = np.dtype("O")
     if dtype.kind not in NUMBERS:
         raise ConfigError(
-            f"`dtypes` must name a dtype of numbers. Received: {wish!r} for {leaf.name!r}.",
+            f"`dtypes` must name a dtype of numbers. Received: {given!r} for {leaf.name!r}.",
             fix=f'Pass dtypes={{"{leaf.name}": "uint8"}} for binary values that hold bytes.',
         )
     return str(dtype.name)
@@ -224,7 +224,7 @@ def _can_become(natural: str, target: str) -> bool:
     return wanted == "f" or kind == wanted == "b" or (kind in "biu" and wanted in "iu")
 
 
-def _limits(leaf: Leaf, target: str) -> tuple[int, int] | None:
+def _limits(leaf: LeafColumn, target: str) -> tuple[int, int] | None:
     """Return what the target can hold, if the column may hold more than that."""
     natural = natural_dtype(leaf)[0]
     if BYTES in (natural, target) or np.dtype(_in_numpy(target)).kind not in "iu":
@@ -235,13 +235,13 @@ def _limits(leaf: Leaf, target: str) -> tuple[int, int] | None:
     return int(bounds.min), int(bounds.max)
 
 
-def _row_shape(tensor: Tensor, leaf: Leaf, levels: int, wish: Sequence[int | None] | None) -> Shape:
+def _row_shape(tensor: Tensor, leaf: LeafColumn, levels: int, given: Sequence[int | None] | None) -> Shape:
     """Return the shape of one row: the model's, with what the user declared in the place of what it leaves open."""
     if tensor.shape is None:
-        return (None,) * levels if wish is None else tuple(wish)
-    if wish is None:
+        return (None,) * levels if given is None else tuple(given)
+    if given is None:
         return tensor.shape
-    declared = tuple(wish)
+    declared = tuple(given)
     fits = len(declared) == len(tensor.shape) and all(
         size is None or size == given for size, given in zip(tensor.shape, declared, strict=True)
     )
@@ -254,7 +254,7 @@ def _row_shape(tensor: Tensor, leaf: Leaf, levels: int, wish: Sequence[int | Non
     return declared
 
 
-def _lengths(tensor: Tensor, leaf: Leaf, levels: int, shape: Shape) -> Shape:
+def _lengths(tensor: Tensor, leaf: LeafColumn, levels: int, shape: Shape) -> Shape:
     """Return what each list level of the column must hold so that a row has this shape."""
     if levels == len(shape):
         return shape

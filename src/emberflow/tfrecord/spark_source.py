@@ -7,9 +7,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from emberflow.errors import ConfigError
+from emberflow.tfrecord.input_files import FilePart, InputFile, find_files, split_files
 from emberflow.tfrecord.options import Options, parse_options
-from emberflow.tfrecord.paths import InputFile, Part, find_files, split_files
-from emberflow.tfrecord.reading import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
 from emberflow.tfrecord.spark_types import arrow_schema, key_types, spark_schema
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class TFRecordSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of a streaming query."""
-        from emberflow.tfrecord.streaming import TFRecordStreamReader
+        from emberflow.tfrecord.spark_streaming import TFRecordStreamReader
 
         return TFRecordStreamReader(schema, parse_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """Return the writer of a batch query."""
-        from emberflow.tfrecord.writer import TFRecordWriter
+        from emberflow.tfrecord.spark_writer import TFRecordWriter
 
         return TFRecordWriter(schema, parse_options(self.options), overwrite=overwrite)
 
@@ -57,7 +57,7 @@ class TFRecordSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> "DataSourceStreamWriter":
         """Return the writer of a streaming query."""
-        from emberflow.tfrecord.streaming import TFRecordStreamWriter
+        from emberflow.tfrecord.spark_streaming import TFRecordStreamWriter
 
         return TFRecordStreamWriter(schema, parse_options(self.options), overwrite=overwrite)
 
@@ -74,7 +74,7 @@ class TFRecordsSource(TFRecordSource):
 class PartsPartition(InputPartition):
     """The parts of files that one task reads."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[FilePart]) -> None:
         super().__init__(None)
         self.parts = tuple(parts)
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emberflow._feed.arrays import is_vector, offsets_of, plain, valid_rows, word_view
+from emberflow._feed.arrays import is_vector, normalized, offsets_of, valid_rows, word_view
 from emberflow._feed.element_types import BYTES
-from emberflow._score.inputs import InputColumn, InputPlan
+from emberflow._score.input_plan import InputColumn, InputPlan
 from emberflow._score.model_facts import shape_text
 
 Sizes = NDArray[np.int64]
 Valid = NDArray[np.bool_] | None
 
 
-class Look:
-    """One look at one column.
+class ColumnCheck:
+    """The check of one column of a batch.
 
     Attributes:
         bad: Rows that do not fit, with a reason each.
@@ -30,7 +30,7 @@ class Look:
         self._column = column
         self._plan = plan
         self._rows = len(array)
-        array = plain(array)
+        array = normalized(array)
         valid = valid_rows(array)
         if valid is not None:
             self._mark(np.flatnonzero(~valid), "null")
@@ -42,13 +42,13 @@ class Look:
             self._descend(array, valid)
 
     def _descend(self, array: Any, valid: Valid) -> None:
-        """Look at each level of lists, then at the values."""
+        """Check each level of lists, then the values."""
         owners: Sizes | None = None  # the row that each element belongs to; None while they are the rows
         levels = len(self._column.lengths)
         for level in range(levels):
             sizes = _sizes(array, valid)
             self._check(level, sizes, valid, owners)
-            array = plain(array.flatten())
+            array = normalized(array.flatten())
             valid = valid_rows(array)
             if level + 1 == levels and valid is None and self._column.limits is None:
                 return  # the usual case: no need to know which row each value is in

@@ -19,7 +19,7 @@ _LARGEST_IN_DOUBLE = 1 << 53
 
 
 @dataclass(kw_only=True)
-class _Seen:
+class _FeatureSummary:
     """What was seen of one name."""
 
     kinds: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ def infer(payloads: Iterable[bytes], record_type: RecordType, *, is_strict: bool
     """
     if record_type == "ByteArray":
         return pa.schema([pa.field("byteArray", pa.binary())])
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, _FeatureSummary] = {}
     for payload in payloads:
         try:
             record = parse_record(payload, record_type)
@@ -60,7 +60,7 @@ def infer(payloads: Iterable[bytes], record_type: RecordType, *, is_strict: bool
                 raise
             continue
         for name, feature in record.items():
-            known = seen.setdefault(name, _Seen())
+            known = seen.setdefault(name, _FeatureSummary())
             if isinstance(feature, list):
                 known.is_list = True
                 for one in feature:
@@ -70,7 +70,7 @@ def infer(payloads: Iterable[bytes], record_type: RecordType, *, is_strict: bool
     return pa.schema([pa.field(name, _type_of(seen[name])) for name in sorted(seen)])
 
 
-def _type_of(seen: _Seen) -> Any:
+def _type_of(seen: _FeatureSummary) -> Any:
     leaf = _leaf_of(seen)
     if seen.is_list:
         return list_of(list_of(leaf))
@@ -82,7 +82,7 @@ def list_of(kind: Any) -> Any:
     return pa.list_(pa.field("element", kind, nullable=False))
 
 
-def _leaf_of(seen: _Seen) -> Any:
+def _leaf_of(seen: _FeatureSummary) -> Any:
     if not seen.is_text:
         return pa.binary()
     if seen.kinds == {"int"}:
