@@ -4,14 +4,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeGuard, get_args
 
+from emberflow._choices import STRATEGIES, GpuSource, Strategy, TransportChoice, check_choice
 from emberflow.errors import ConfigError
 
 Count = int | Literal["auto"]
-GpuSource = Literal["spark", "nvml"]
-TransportChoice = Literal["auto", "ring", "collectives"]
-Strategy = Literal["data_parallel", "parameter_server", "periodic"]
 PortRange = tuple[int, int]  # first and last
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 # The defaults of a run's own deadlines, in seconds; what nobody needs to set is in `_plan/deadlines.py`.
 START_TIMEOUT = 120.0  # Executors import TensorFlow, perhaps all from one shared disk.
@@ -31,7 +28,7 @@ class RunConfig:
         gpu_source: "spark" for GPUs that Spark schedules; "nvml" picks free ones where Spark manages none.
         gpu_resource: Spark's name for them, as in spark.executor.resource.NAME.amount; None takes the session's
             setting spark.emberflow.gpuResource, and "gpu" where there is none.
-        transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
+        transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
             TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
         strategy: What the nodes do together: "data_parallel", all needed by all; "parameter_server" or "periodic",
             asynchronous, where a lost worker does not end the run.
@@ -92,16 +89,9 @@ class RunConfig:
             check_path(name, getattr(self, name))
         if self.gpu_resource is not None:
             check_resource("gpu_resource", self.gpu_resource)
-        if self.gpu_source not in ("spark", "nvml"):
-            raise ConfigError(
-                f'`gpu_source` must be "spark" or "nvml". Received: gpu_source={self.gpu_source!r}.',
-                fix='Leave it out; "nvml" is for clusters whose GPUs Spark does not manage.',
-            )
-        if self.transport not in ("auto", "ring", "collectives"):
-            raise ConfigError(
-                f'`transport` must be "auto", "ring" or "collectives". Received: transport={self.transport!r}.',
-                fix="Leave it out.",
-            )
+        nvml = 'Leave it out; "nvml" is for clusters whose GPUs Spark does not manage.'
+        check_choice("gpu_source", self.gpu_source, get_args(GpuSource), fix=nvml)
+        check_choice("transport", self.transport, get_args(TransportChoice))
         check_strategy(self)
         for name, usual in (
             ("start_timeout", START_TIMEOUT),
@@ -116,13 +106,8 @@ class RunConfig:
 def check_strategy(config: RunConfig) -> None:
     """Refuse a strategy that is unknown, or that lacks what it needs."""
     strategy = config.strategy
-    if strategy not in STRATEGIES:
-        raise ConfigError(
-            '`strategy` must be "data_parallel", "parameter_server" or "periodic". '
-            f"Received: strategy={strategy!r}.",
-            fix="Leave it out.",
-        )
-    if strategy == "data_parallel":
+    check_choice("strategy", strategy, STRATEGIES)
+    if not STRATEGIES[strategy].is_asynchronous:
         return
     if config.ps == 0:
         raise ConfigError(
@@ -135,11 +120,12 @@ def check_strategy(config: RunConfig) -> None:
             f"Received: strategy={strategy!r}, cache=False.",
             fix="Leave cache=False out.",
         )
-    if strategy == "parameter_server" and config.workers == 1:
+    least = STRATEGIES[strategy].least_workers
+    if config.workers != "auto" and config.workers < least:
         raise ConfigError(
-            "TensorFlow's parameter servers need a worker beside the chief. "
-            f"Received: workers=1, ps={config.ps!r}.",
-            fix='Pass workers=2 or more, or strategy="periodic".',
+            f"`strategy={strategy!r}` needs {least} workers, the chief included. "
+            f"Received: workers={config.workers}, ps={config.ps!r}.",
+            fix=f'Pass workers={least} or more, or strategy="periodic".',
         )
 
 

@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
-from emberflow.config import Count, GpuSource, RunConfig, Strategy, TransportChoice, parse_port_range
+from emberflow._choices import GpuSource, Strategy, Transport, TransportChoice
+from emberflow.config import Count, RunConfig, parse_port_range
 from emberflow.result import Report, Result
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def run(
         gpus: GPUs of each worker, its own, given by Spark's scheduler.
         gpu_source: "nvml" lets nodes pick free GPUs where Spark manages none.
         gpu_resource: Spark's name for its GPUs, if neither "gpu" nor what spark.emberflow.gpuResource says.
-        transport: How ``ctx.distribute`` exchanges gradients: "ring", a keyed socket ring; "collectives",
+        transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
             TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
         strategy: What the nodes do together. "data_parallel": every node is needed. "parameter_server" and
             "periodic" are asynchronous: parameter servers serve by themselves, each worker goes at its own pace,
@@ -199,7 +200,7 @@ def _plan(
     )
 
 
-def _transport(config: RunConfig, nodes: "tuple[Node, ...]") -> Literal["ring", "collectives"]:
+def _transport(config: RunConfig, nodes: "tuple[Node, ...]") -> Transport:
     if config.transport == "auto":
         # Workers of parameter servers run a TensorFlow server of their own, at the address of the collectives'.
         has_ps = any(node.role == "ps" for node in nodes)

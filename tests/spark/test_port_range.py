@@ -49,7 +49,7 @@ def looking(driver: int) -> Callable[[Any], dict[str, list[int]]]:
         before = listening(os.getpid())
         spec = [int(address.rpartition(":")[2]) for nodes in ctx.cluster_spec.values() for address in nodes]
         seen = {"driver": sorted(listening(driver)), "node": sorted(before), "tensorflow": spec}
-        ring = ctx._parallel.transport()
+        ring = ctx._services.parallel.transport()
         assert ring.sum_arrays([np.ones(1)])[0][0] == ctx.workers
         return seen | {"joined": sorted(listening(os.getpid()))}
 

@@ -36,7 +36,7 @@ class Compare:
         from tests.tensorflow.parallel_rank import train
 
         together = {case: train(CASES[case], ctx.distribute, ctx.rank, ctx.work_dir) for case in self.cases}
-        transport = ctx._parallel.transport()
+        transport = ctx._services.parallel.transport()
         scenes = {name: getattr(parallel_scenes, name)(transport, str(ctx.work_dir)) for name in self.scenes}
         mine = [case for case in self.cases[ctx.rank :: ctx.workers] if "batchnorm" not in case]
         alone = {case: train(CASES[case], None, ctx.rank, ctx.work_dir) for case in mine if case not in LOCAL}

@@ -1,10 +1,12 @@
 """Periodic averaging on one node: the server on a ps, the connections to all servers on a worker."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.node_spec import NodeSpec
 from emberflow._node.rank_transport import endpoint_of, open_listener
 from emberflow._node.task_connection import TaskConnection
+from emberflow._plan.tf_config import TFConfig
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,35 +16,39 @@ ENDPOINT = "periodic"
 
 
 class Averaging:
-    """This node's place among those that average.
+    """Periodic averaging on this node.
 
-    A server's door is opened before the nodes meet, so that its address can be told to the others.
+    A server listens before the nodes know each other, so that its address can be sent to the others.
     """
 
     def __init__(self, order: NodeSpec) -> None:
         self._order = order
         serves = order.plan.strategy == "periodic" and order.me.role == "ps"
-        self._door = open_listener(order, "the server of periodic averaging") if serves else None
+        self._listener = open_listener(order, "the server of periodic averaging") if serves else None
         self._addresses: list[str] = []
         self._clients: list[PeriodicClient] = []
 
     @property
     def endpoint(self) -> dict[str, str]:
-        """What the workers must know of us."""
-        return endpoint_of(ENDPOINT, self._order.host, self._door)
+        """What the workers must know of this node."""
+        return endpoint_of(ENDPOINT, self._order.host, self._listener)
 
-    def meet(self, endpoints: list[dict[str, str]]) -> None:
-        """Hear of the servers."""
+    def join(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:  # noqa: ARG002
+        """Learn the servers' addresses."""
         self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]
 
+    def ps_work(self, connection: TaskConnection) -> Callable[[Any], Any] | None:
+        """A parameter server serves the workers instead of calling your function."""
+        return lambda _: self.serve(connection)
+
     def serve(self, mailbox: TaskConnection) -> dict[str, Any]:
-        """Serve until chief and workers are done; return what came of the pushes."""
+        """Serve until chief and workers are done; return statistics of the pushes."""
         from emberflow.strategies.periodic.server import PeriodicServer
 
         order = self._order
-        assert self._door is not None  # noqa: S101 - only a ps serves, for the type checker
+        assert self._listener is not None  # noqa: S101 - only a ps serves, for the type checker
         server = PeriodicServer(
-            self._door,
+            self._listener,
             index=order.me.index,
             workers=sum(node.trains for node in order.plan.nodes),
             key=order.key,

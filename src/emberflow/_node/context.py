@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberflow._node.averaging import Averaging
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.exporting import export_model
-from emberflow._node.rank_transport import RankTransport
-from emberflow._node.row_sharing import RowSharing
 from emberflow._node.serving import Serving
+from emberflow._node.strategy_services import StrategyServices
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
 from emberflow.errors import ConfigError
 
@@ -52,9 +50,7 @@ class Context(Serving):
     work_dir: Path
     checkpoint_dir: str | None
     _checkpoints: Checkpoints | None = field(repr=False)
-    _parallel: RankTransport = field(repr=False)
-    _averaging: Averaging = field(repr=False)
-    _sharing: RowSharing = field(repr=False)
+    _services: StrategyServices = field(repr=False)
     _is_asynchronous: bool = field(default=False, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)
@@ -230,7 +226,7 @@ class Context(Serving):
             )
         from emberflow.strategies.data_parallel.distribute import distribute
 
-        return distribute(model, self._parallel.transport(), seed=seed)
+        return distribute(model, self._services.parallel.transport(), seed=seed)
 
     def export(self, model: Any, path: str) -> str | None:
         """Write a SavedModel for serving, whole or not at all; only the chief's call does.

@@ -19,15 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from emberflow._node.averaging import Averaging
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
 from emberflow._node.feed_receiver import asker, receive_feed
 from emberflow._node.held_port import held_port
 from emberflow._node.node_spec import JOB_FILE, VALUE_FILE, NodeSpec
-from emberflow._node.rank_transport import RankTransport
-from emberflow._node.row_sharing import RowSharing
 from emberflow._node.serving import ServedError
+from emberflow._node.strategy_services import StrategyServices
 from emberflow._node.task_connection import TaskConnection
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
@@ -68,15 +66,15 @@ def _work(order: NodeSpec, mailbox: TaskConnection, feed: socket.socket) -> Mess
     try:
         fn = _load(order)
         held = held_port(order.plan.port_range)
-        parallel, averaging, sharing = RankTransport(order), Averaging(order), RowSharing(order)
-        tensorflow = {"tf": address_of(order.host, held.port)}
-        mine = tensorflow | parallel.endpoint | averaging.endpoint | sharing.endpoint
+        services = StrategyServices(order)
+        mine = {"tf": address_of(order.host, held.port)} | services.endpoint
         answer = mailbox.ask({"ready": mine})
         rows = _take_rows(order, answer, mailbox, feed)
-        context = _context(order, answer["cluster"], (parallel, averaging, sharing), mailbox, rows)
+        context = _context(order, answer["cluster"], services, mailbox, rows)
         started = time.monotonic()
-        value = _call(_role(order, fn, averaging, mailbox), context)
-        averaging.leave()  # the chief may wait for what this worker has learned
+        ps_work = services.ps_work(mailbox) if order.me.role == "ps" else None
+        value = _call(ps_work or fn, context)
+        services.leave()  # the chief may wait for what this worker has learned
         held.close()
         fed = {} if rows is None else {"datasets": rows.progress()}
         return _returned(order, value, time.monotonic() - started) | fed
@@ -102,17 +100,6 @@ def _load(order: NodeSpec) -> Callable[[Context], Any]:
     if path.parent == Path(order.folder):
         path.unlink()
     return fn
-
-
-def _role(
-    order: NodeSpec, fn: Callable[[Context], Any], averaging: Averaging, mailbox: TaskConnection
-) -> Callable[[Context], Any]:
-    """Return what this node does: your function, or serving where the strategy wants its parameter servers."""
-    if order.me.role != "ps" or not order.plan.is_asynchronous:
-        return fn
-    if order.plan.strategy == "parameter_server":
-        return Context.serve
-    return lambda _: averaging.serve(mailbox)
 
 
 def _call(fn: Callable[[Context], Any], context: Context) -> Any:
@@ -143,7 +130,7 @@ def _take_rows(
 def _context(
     order: NodeSpec,
     endpoints: list[Any],
-    places: tuple[RankTransport, Averaging, RowSharing],
+    services: StrategyServices,
     mailbox: TaskConnection,
     rows: "Feed | None",
 ) -> Context:
@@ -151,10 +138,7 @@ def _context(
     config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
     if len(plan.nodes) > 1:
         os.environ["TF_CONFIG"] = json.dumps(config)
-    parallel, averaging, sharing = places
-    parallel.meet(endpoints, config)
-    averaging.meet(endpoints)
-    sharing.meet(endpoints)
+    services.join(endpoints, config)
     work_dir = Path(order.folder) / "work"
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
@@ -179,9 +163,7 @@ def _context(
         )
         if plan.checkpoints
         else None,
-        _parallel=parallel,
-        _averaging=averaging,
-        _sharing=sharing,
+        _services=services,
         _is_asynchronous=plan.is_asynchronous,
         _feed=rows,
         _send=mailbox.send,

@@ -1,81 +1,72 @@
-"""The transport between the ranks that train, connected when the first model asks for it."""
+"""The transport between the ranks that train, connected when the first model needs it."""
 
-import json
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.node_spec import NodeSpec
 from emberflow._plan.tf_config import TFConfig
 from emberflow._protocol.sockets import address_of, listen
+from emberflow.strategies.transport.connectors import CONNECTORS, Connector, RankSpec, SingleRankConnector
 
 if TYPE_CHECKING:
+    from emberflow._node.task_connection import TaskConnection
     from emberflow.strategies.transport.interface import Transport
 
 
 class RankTransport:
-    """This rank's place among those that train.
-
-    The door is opened before the nodes meet, so that its address can be told to the others; TensorFlow's
-    collectives are started before your function, since TensorFlow wants them before any other operation.
-    """
+    """Synchronous data parallel training on this node: its connector, and the transport once there is one."""
 
     def __init__(self, order: NodeSpec) -> None:
-        self._order = order
-        self._ranks = sum(node.trains for node in order.plan.nodes)
-        self._takes_part = order.me.trains and self._ranks > 1 and not order.plan.is_asynchronous
-        self._door = (
-            open_listener(order, "the ring between ranks")
-            if self._takes_part and order.plan.transport == "ring"
-            else None
-        )
-        self._transport: Any = None
-        self._addresses: list[str] = []
+        ranks = sum(node.trains for node in order.plan.nodes)
+        takes_part = order.me.trains and ranks > 1 and not order.plan.is_asynchronous
+        self._connector: Connector = _connector_of(order) if takes_part else SingleRankConnector()
+        self._transport: Transport | None = None
 
     @property
     def endpoint(self) -> dict[str, str]:
-        """What the other ranks must know of us."""
-        return endpoint_of("ring", self._order.host, self._door)
+        """What the other ranks must know of this one."""
+        return self._connector.endpoint
 
     @property
-    def has_collectives(self) -> bool:
-        """Whether TensorFlow's collectives run here, with their server."""
-        return self._transport is not None and self._order.plan.transport == "collectives"
+    def has_tf_server(self) -> bool:
+        """Whether the transport runs a TensorFlow server of its own, at this node's address."""
+        return self._connector.tf_strategy is not None
 
-    def meet(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:
-        """Hear of the others."""
-        self._addresses = [each["ring"] for each in endpoints if "ring" in each]
-        if self._takes_part and self._order.plan.transport == "collectives":
-            from emberflow.strategies.transport.collectives import start_collectives
+    def join(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:
+        """Learn the other nodes' endpoints."""
+        self._connector.join(endpoints, tf_config)
 
-            limit = self._order.plan.exchange_timeout
-            self._transport = start_collectives(json.dumps(tf_config), receive_timeout=limit)
+    def ps_work(self, connection: "TaskConnection") -> Callable[[Any], Any] | None:  # noqa: ARG002
+        """Parameter servers of a synchronous run call your function."""
+        return None
+
+    def leave(self) -> None:
+        """Nothing to tell: the node ends after all others are done."""
 
     def mirrored_strategy(self) -> Any:
-        """Return TensorFlow's strategy: the one that the collectives were started with, if they were."""
+        """Return TensorFlow's strategy: the one that the transport was started with, if it was."""
         import tensorflow as tf
 
-        if self.has_collectives:
-            return self._transport.strategy
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return self._connector.tf_strategy or tf.distribute.MultiWorkerMirroredStrategy()
 
     def transport(self) -> "Transport":
         """Return the connection to the other ranks; all of them must ask for it."""
-        from emberflow.strategies.transport.ring import Listener, Ring
-
         if self._transport is None:
-            if self._door is None:
-                self._transport = Ring(0, 1, None)
-            else:
-                address = self.endpoint["ring"]
-                self._transport = Ring.connect(
-                    Listener(address=address, sock=self._door),
-                    rank=self._order.me.rank,
-                    addresses=self._addresses,
-                    key=self._order.key,
-                    timeout=self._order.plan.join_timeout,
-                    receive_timeout=self._order.plan.exchange_timeout,
-                )
-        return self._transport  # type: ignore[no-any-return]
+            self._transport = self._connector.connect()
+        return self._transport
+
+
+def _connector_of(order: NodeSpec) -> Connector:
+    spec = RankSpec(
+        rank=order.me.rank,
+        host=order.host,
+        key=order.key,
+        port_range=order.plan.port_range,
+        join_timeout=order.plan.join_timeout,
+        exchange_timeout=order.plan.exchange_timeout,
+    )
+    return CONNECTORS[order.plan.transport](spec)
 
 
 def open_listener(order: NodeSpec, what: str) -> socket.socket:
@@ -83,6 +74,6 @@ def open_listener(order: NodeSpec, what: str) -> socket.socket:
     return listen(order.host, ports=order.plan.port_range, what=what)
 
 
-def endpoint_of(name: str, host: str, door: socket.socket | None) -> dict[str, str]:
-    """Return what other nodes must know of an open door, under its name; nothing where there is none."""
-    return {} if door is None else {name: address_of(host, door.getsockname()[1])}
+def endpoint_of(name: str, host: str, listener: socket.socket | None) -> dict[str, str]:
+    """Return what other nodes must know of a listening socket, under its name; nothing where there is none."""
+    return {} if listener is None else {name: address_of(host, listener.getsockname()[1])}

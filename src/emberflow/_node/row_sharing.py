@@ -1,52 +1,61 @@
-"""Rows that one node gives to others when it is slower than they are: the door, and where the others' doors are."""
+"""Training on parameter servers: batches that a slow node gives to faster ones, and the addresses to ask for them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.node_spec import NodeSpec
 from emberflow._node.rank_transport import endpoint_of, open_listener
+from emberflow._plan.tf_config import TFConfig
 
 if TYPE_CHECKING:
+    from emberflow._node.task_connection import TaskConnection
     from emberflow.strategies.parameter_server.row_sources import Source
 
 ENDPOINT = "rows"
 
 
 class RowSharing:
-    """This node's place among those that train on each other's rows."""
+    """This node among those that train on each other's rows."""
 
     def __init__(self, order: NodeSpec) -> None:
         self._order = order
         takes_part = order.plan.strategy == "parameter_server" and order.me.trains
-        self._door = open_listener(order, "rows for other nodes") if takes_part else None
+        self._listener = open_listener(order, "rows for other nodes") if takes_part else None
         self._addresses: list[str] = []
 
     @property
     def endpoint(self) -> dict[str, str]:
-        """What the others must know of us."""
-        return endpoint_of(ENDPOINT, self._order.host, self._door)
+        """What the others must know of this node."""
+        return endpoint_of(ENDPOINT, self._order.host, self._listener)
 
     @property
     def takes_part(self) -> bool:
         """Whether this node trains with parameter servers."""
-        return self._door is not None
+        return self._listener is not None
 
     @property
     def exchange_timeout(self) -> float:
         """Seconds after which a node that does not answer is an error."""
         return self._order.plan.exchange_timeout
 
-    def meet(self, endpoints: list[dict[str, str]]) -> None:
-        """Hear of the others."""
+    def ps_work(self, connection: "TaskConnection") -> Callable[[Any], Any] | None:  # noqa: ARG002
+        """A parameter server serves TensorFlow's operations instead of calling your function."""
+        return lambda context: context.serve()
+
+    def leave(self) -> None:
+        """Nothing to tell: only the chief's function returns, after all steps are done."""
+
+    def join(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:  # noqa: ARG002
+        """Learn the other nodes' addresses."""
         self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]
 
     def sources(self, datasets: dict[str, Callable[[], Any]], first_epoch: int) -> "dict[str, Source]":
-        """Return the rows of this node by name, and begin to give them to others; once in a node's life."""
+        """Return the rows of this node by name, and begin to give them to others; once per node."""
         from emberflow.strategies.parameter_server.row_exchange import Others, RowServer
         from emberflow.strategies.parameter_server.row_sources import Source
 
         order = self._order
-        assert self._door is not None  # noqa: S101 - `takes_part` was asked before, for the type checker
+        assert self._listener is not None  # noqa: S101 - `takes_part` was asked before, for the type checker
         others = Others(
             self._addresses,
             key=order.key,
@@ -66,5 +75,5 @@ class RowSharing:
         }
         takes = {name: source.take for name, source in sources.items()}
         limit = order.plan.exchange_timeout
-        RowServer(self._door, key=order.key, rank=order.me.rank, takes=takes, exchange_timeout=limit)
+        RowServer(self._listener, key=order.key, rank=order.me.rank, takes=takes, exchange_timeout=limit)
         return sources

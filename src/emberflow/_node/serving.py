@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from emberflow._node.averaging import Averaging
-from emberflow._node.rank_transport import RankTransport
-from emberflow._node.row_sharing import RowSharing
+from emberflow._node.strategy_services import StrategyServices
 from emberflow._plan.tf_config import ClusterSpec
 from emberflow.errors import ConfigError
 
@@ -32,9 +30,7 @@ class Serving:
     ps: int
     cluster_spec: ClusterSpec
     devices: tuple[str, ...]
-    _parallel: RankTransport
-    _averaging: Averaging
-    _sharing: RowSharing
+    _services: StrategyServices
     _over: threading.Event
     _send: Callable[[dict[str, Any]], None]
     report: Callable[..., None]
@@ -60,7 +56,7 @@ class Serving:
             return self._coordinate() if self.is_chief else self.serve()
         if self.workers == 1:
             return tf.distribute.get_strategy()
-        return self._parallel.mirrored_strategy()
+        return self._services.parallel.mirrored_strategy()
 
     def periodic(self, model: Any, *, interval: int = 100, combiner: "Combiner" = "delta") -> "Periodic":
         """Train a Keras model on each worker alone, meeting the others at a parameter server now and then.
@@ -78,7 +74,7 @@ class Serving:
         """
         from emberflow.strategies.periodic.callback import Periodic
 
-        return Periodic(model, self._averaging.client(), interval, combiner, self.report)
+        return Periodic(model, self._services.averaging.client(), interval, combiner, self.report)
 
     def periodic_session(
         self, session: Any, variables: Sequence[Any], *, interval: int = 100, combiner: "Combiner" = "delta"
@@ -89,7 +85,9 @@ class Serving:
         """
         from emberflow.strategies.periodic.graph_session import PeriodicSession
 
-        return PeriodicSession(session, variables, self._averaging.client(), interval, combiner, self.report)
+        return PeriodicSession(
+            session, variables, self._services.averaging.client(), interval, combiner, self.report
+        )
 
     def coordinate(
         self, rows: Callable[[], Any], *, validation: Callable[[], Any] | None = None, first_epoch: int = 0
@@ -110,7 +108,7 @@ class Serving:
             validation: The same for rows to evaluate after each epoch.
             first_epoch: The epoch of the first iteration of `rows` here, when training is resumed.
         """
-        if not self._sharing.takes_part:
+        if not self._services.sharing.takes_part:
             raise ConfigError(
                 "ctx.coordinate needs parameter servers and a worker beside the chief. "
                 f"Received: workers={self.workers}, ps={self.ps}.",
@@ -119,18 +117,18 @@ class Serving:
         strategy = self._coordinate() if self.is_chief else None
         datasets = {"train": rows} | ({} if validation is None else {"validation": validation})
         with nullcontext() if strategy is None else strategy.scope():
-            sources = self._sharing.sources(datasets, first_epoch)
+            sources = self._services.sharing.sources(datasets, first_epoch)
         if strategy is None:
             self.serve()
         from emberflow.strategies.parameter_server.coordinator import Coordinator
 
-        return Coordinator(strategy, sources, self.workers, self._sharing.exchange_timeout)
+        return Coordinator(strategy, sources, self.workers, self._services.sharing.exchange_timeout)
 
     def serve(self) -> NoReturn:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""
         import tensorflow as tf
 
-        if self._parallel.has_collectives:
+        if self._services.parallel.has_tf_server:
             raise ConfigError(
                 "TensorFlow's collectives have taken this node's address for a server of their own. "
                 f'Received: transport="collectives", or "auto" with gpus={len(self.devices)}.',

@@ -4,9 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from emberflow._choices import STRATEGIES, GpuSource, Strategy, Transport
 from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
-from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange, Strategy
+from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
 
 Meeting = Literal["driver", "barrier"]
 
@@ -50,7 +51,7 @@ class RunPlan:
         gpus: GPUs of each worker.
         gpu_source: Who says which: Spark's scheduler, or NVML.
         gpu_resource: Spark's name for them.
-        transport: How ranks that train exchange gradients: a keyed socket ring, or TensorFlow's collectives.
+        transport: How ranks that train exchange gradients: an authenticated socket ring, or TensorFlow's collectives.
         strategy: What the nodes do together; asynchronous ones go on without a lost worker.
         tensorboard: Folder and interface for TensorBoard beside the chief.
         checkpoints: Where checkpoints go, if anywhere.
@@ -69,9 +70,9 @@ class RunPlan:
     exchange_timeout: float = EXCHANGE_TIMEOUT
     waits_for_rows: bool = False
     gpus: int = 0
-    gpu_source: Literal["spark", "nvml"] = "spark"
+    gpu_source: GpuSource = "spark"
     gpu_resource: str = "gpu"
-    transport: Literal["ring", "collectives"] = "ring"
+    transport: Transport = "ring"
     strategy: Strategy = "data_parallel"
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
@@ -79,11 +80,11 @@ class RunPlan:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether workers train each at its own pace, and none needs the others."""
-        return self.strategy != "data_parallel"
+        """Whether each worker trains at its own pace, and none needs the others."""
+        return STRATEGIES[self.strategy].is_asynchronous
 
     def can_lose(self, lost: Collection[int]) -> bool:
-        """Tell whether the run can go on without these ranks: workers, of which TensorFlow needs one.
+        """Tell whether the run can continue without these ranks: only workers, and not more than the strategy allows.
 
         >>> from emberflow._plan.roles import assign_roles
         >>> plan = RunPlan(run_id="x", nodes=assign_roles(3, ps=1), meeting="driver", driver_address=None,
@@ -93,8 +94,8 @@ class RunPlan:
         """
         if not self.is_asynchronous or any(self.nodes[rank].role != "worker" for rank in lost):
             return False
-        left = sum(node.role == "worker" and node.rank not in lost for node in self.nodes)
-        return left > 0 or self.strategy == "periodic"
+        remaining = sum(node.role == "worker" and node.rank not in lost for node in self.nodes)
+        return remaining >= STRATEGIES[self.strategy].least_remaining
 
     @property
     def stages(self) -> tuple[Stage, ...]:

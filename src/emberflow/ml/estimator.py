@@ -9,7 +9,8 @@ from pyspark import keyword_only
 from pyspark.ml import Estimator
 from pyspark.ml.util import MLWritable
 
-from emberflow.config import Count, GpuSource, Strategy, TransportChoice
+from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow.config import Count
 from emberflow.errors import ConfigError
 from emberflow.ml.inputs import Columns
 from emberflow.ml.model import KerasModel

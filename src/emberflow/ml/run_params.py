@@ -1,24 +1,21 @@
 """The estimator's Params that are options of `ef.run`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 from pyspark.ml.param import Params, TypeConverters
 
+from emberflow._choices import STRATEGIES, GpuSource, TransportChoice, check_choice
 from emberflow.config import (
     EXCHANGE_TIMEOUT,
     JOIN_TIMEOUT,
     START_TIMEOUT,
-    STRATEGIES,
-    GpuSource,
-    TransportChoice,
     check_count,
     check_path,
     check_resource,
     check_seconds,
     parse_port_range,
 )
-from emberflow.errors import ConfigError
 from emberflow.ml.params import declare, to_count
 
 RUN_OPTIONS = {
@@ -51,7 +48,7 @@ def run_options(stage: Params) -> dict[str, Any]:
     options = {
         option: stage.getOrDefault(name) for name, option in RUN_OPTIONS.items() if stage.isDefined(name)
     }
-    if options["strategy"] == "data_parallel":
+    if not STRATEGIES[options["strategy"]].is_asynchronous:
         options["ps"] = 0  # numPs is that of the asynchronous strategies
     return options
 
@@ -62,15 +59,11 @@ def to_workers(value: Any) -> int | str:
     return value  # type: ignore[no-any-return]
 
 
-def to_choice(name: str, choices: tuple[str, ...]) -> Callable[[Any], str]:
+def to_choice(name: str, choices: Iterable[str]) -> Callable[[Any], str]:
     """Return a converter that accepts one of these names."""
 
     def convert(value: Any) -> str:
-        if value not in choices:
-            raise ConfigError(
-                f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}.",
-                fix=f'Pass {name}="{choices[0]}", or leave it out.',
-            )
+        check_choice(name, value, choices)
         return str(value)
 
     return convert

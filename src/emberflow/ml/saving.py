@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import cloudpickle
 
 from emberflow import storage
+from emberflow._choices import one_of
 from emberflow.errors import ConfigError, StorageError
 from emberflow.ml.answers import Answer
 from emberflow.ml.training import Trained, file_of
+from emberflow.strategies.periodic.combiners import NAMES
 
 if TYPE_CHECKING:
     from emberflow.ml.estimator import KerasEstimator
@@ -100,7 +102,7 @@ class EstimatorWriter(StageWriter):
         if callable(estimator.getOrDefault("combiner")):
             raise ConfigError(
                 "An estimator is saved with a combiner that has a name. Received: a function.",
-                fix='Set combiner="delta" or "mean" before saving, and your function again after loading.',
+                fix=f"Set combiner to {one_of(NAMES)} before saving, and your function again after loading.",
             )
         is_code = callable(estimator.model) and not hasattr(estimator.model, "compile")
         if is_code:

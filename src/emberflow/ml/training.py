@@ -85,14 +85,13 @@ class TrainFunction:
 
 def train(training: Training, ctx: "Context") -> Trained | None:
     """Train on this node together with the others; the chief returns the model."""
-    if training.strategy != "data_parallel":
-        from emberflow.ml.asynchronous import train_on_servers, train_periodically
+    from emberflow.ml.trainers import TRAINERS  # imports Keras
 
-        return (train_periodically if training.strategy == "periodic" else train_on_servers)(training, ctx)
-    return _train_together(training, ctx)
+    return TRAINERS[training.strategy](training, ctx)
 
 
-def _train_together(training: Training, ctx: "Context") -> Trained | None:
+def train_in_step(training: Training, ctx: "Context") -> Trained | None:
+    """Train synchronously: every worker takes the same steps."""
     import keras
 
     from emberflow.ml.progress import ReportProgress

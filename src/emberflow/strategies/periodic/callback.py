@@ -8,8 +8,9 @@ import numpy as np
 
 from emberflow.errors import ModelError
 from emberflow.strategies.periodic.client import PeriodicClient
-from emberflow.strategies.periodic.combiners import Array, Combiner
+from emberflow.strategies.periodic.combiners import Combiner
 from emberflow.strategies.periodic.schedule import Meeting, Report
+from emberflow.strategies.transport.interface import Array
 
 Place = Callable[[int], Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 from emberflow._protocol.sockets import dial, host_and_port
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
-from emberflow.strategies.periodic.combiners import Array, Combiner, load_of
+from emberflow.strategies.periodic.combiners import Combiner, write_push
 from emberflow.strategies.periodic.value_layout import Layout, Spec, layouts_of
 from emberflow.strategies.transport.array_frames import (
     FINISH,
@@ -25,6 +25,7 @@ from emberflow.strategies.transport.array_frames import (
     Wire,
     purpose_of,
 )
+from emberflow.strategies.transport.interface import Array
 
 TRIES = 3
 
@@ -259,7 +260,7 @@ class _Server:
         """Return what to push for these values, measured against what was pulled."""
         for piece in self.layout.pieces:
             new = values[piece.variable][piece.start : piece.stop]
-            load_of(piece.spec.rule, new, piece.centre(self.centre), piece.load(self._load))
+            write_push(piece.spec.rule, new, piece.centre(self.centre), piece.load(self._load))
         return self._load
 
     def answer(self, wait: float) -> Facts:

@@ -1,34 +1,89 @@
-"""How the server of periodic averaging takes in what a worker pushes. Numpy only.
+"""How the server of periodic averaging merges what a worker pushes. Numpy only.
 
-A combiner says what becomes of the centre, the server's value of a variable, when a worker that pulled
-``pulled`` and trained for a while pushes ``pushed``:
+A combiner says what becomes of the server's value of a variable when a worker that pulled ``pulled`` and trained for
+a while pushes ``pushed``:
 
-    mean    centre + (pushed - centre) / workers: each push moves the centre a worker's share of the way
-    delta   centre + (pushed - pulled): what the worker has learned since it pulled, whatever others did meanwhile
-    yours   a function of centre, pushed and pulled
+    mean    server + (pushed - server) / workers: each push moves the value a worker's share of the way
+    delta   server + (pushed - pulled): what the worker has learned since it pulled, independent of other workers
+    yours   a function of server, pushed and pulled
 
-The delta is that against what this very worker pulled. Against anything else, such as the result of its last
-push, the updates of other workers would be counted again with each push.
+The difference is to what this very worker pulled. A difference to anything else, such as the result of its last push,
+would count the updates of other workers again with each push.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from emberflow._choices import one_of
 from emberflow.errors import ConfigError
+from emberflow.strategies.transport.interface import Array
 
-Array = NDArray[Any]
 Function = Callable[[Array, Array, Array], Array]
 Combiner = str | Function
 
-MEAN, DELTA, OWN = "mean", "delta", "own"
-NAMES = (MEAN, DELTA)
+MEAN, DELTA, FUNCTION = "mean", "delta", "function"
 
 
 class CombinerError(Exception):
-    """Your combiner raised; what it raised is the cause of this."""
+    """Your combiner raised an exception, which is the cause of this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How one variable is pushed and merged.
+
+    Attributes:
+        write_push: Writes what a worker sends, from its values and those that it pulled, into the third array.
+        merge: Merges what was sent into the server's values, in place; also given the number of workers and
+            your function.
+        push_factor: Values that a worker sends for each value of the variable.
+    """
+
+    write_push: Callable[[Array, Array, Array], None]
+    merge: Callable[[Array, Array, int, Function | None], None]
+    push_factor: int = 1
+
+
+def _write_difference(new: Array, pulled: Array, out: Array) -> None:
+    np.subtract(new, pulled, out=out)
+
+
+def _write_values(new: Array, pulled: Array, out: Array) -> None:  # noqa: ARG001 - the signature of all rules
+    np.copyto(out, new)
+
+
+def _write_both(new: Array, pulled: Array, out: Array) -> None:
+    np.copyto(out[: new.size], new)
+    np.copyto(out[new.size :], pulled)
+
+
+def _add(server: Array, push: Array, workers: int, function: Function | None) -> None:  # noqa: ARG001
+    np.add(server, push, out=server)
+
+
+def _move_a_share(server: Array, push: Array, workers: int, function: Function | None) -> None:  # noqa: ARG001
+    np.subtract(push, server, out=push)
+    np.divide(push, workers, out=push)
+    np.add(server, push, out=server)
+
+
+def _call_function(server: Array, push: Array, workers: int, function: Function | None) -> None:  # noqa: ARG001
+    if function is not None:
+        new = function(server.copy(), push[: server.size], push[server.size :])
+        np.copyto(server, _checked(new, server))
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        MEAN: Rule(write_push=_write_values, merge=_move_a_share),
+        DELTA: Rule(write_push=_write_difference, merge=_add),
+        FUNCTION: Rule(write_push=_write_both, merge=_call_function, push_factor=2),
+    }
+)
+NAMES = tuple(name for name in RULES if name != FUNCTION)  # what a user may pass by name
 
 
 def rule_of(combiner: Combiner, *, is_statistic: bool) -> str:
@@ -42,7 +97,7 @@ def rule_of(combiner: Combiner, *, is_statistic: bool) -> str:
     """
     if is_statistic:
         return MEAN
-    return OWN if callable(combiner) else combiner
+    return FUNCTION if callable(combiner) else combiner
 
 
 def check_combiner(combiner: object, name: str = "combiner") -> None:
@@ -50,47 +105,33 @@ def check_combiner(combiner: object, name: str = "combiner") -> None:
     if combiner in NAMES or callable(combiner):
         return
     raise ConfigError(
-        f'`{name}` must be "mean", "delta", or a function of centre, pushed and pulled. '
+        f"`{name}` must be {one_of(NAMES)}, or a function of server, pushed and pulled. "
         f"Received: {name}={combiner!r}.",
-        fix=f'Pass {name}="delta".',
+        fix=f'Pass {name}="{DELTA}".',
     )
 
 
-def load_of(rule: str, new: Array, pulled: Array, out: Array) -> None:
-    """Write what a worker sends for one variable into `out`: for a function both values, one after the other."""
-    if rule == DELTA:
-        np.subtract(new, pulled, out=out)
-    elif rule == MEAN:
-        np.copyto(out, new)
-    else:
-        np.copyto(out[: new.size], new)
-        np.copyto(out[new.size :], pulled)
+def write_push(rule: str, new: Array, pulled: Array, out: Array) -> None:
+    """Write what a worker sends for one variable into `out`."""
+    RULES[rule].write_push(new, pulled, out)
 
 
-def combine(rule: str, centre: Array, load: Array, workers: int, function: Function | None = None) -> None:
-    """Take what a worker sent into the centre, in place.
+def merge(rule: str, server: Array, push: Array, workers: int, function: Function | None = None) -> None:
+    """Merge what a worker sent into the server's values, in place.
 
-    >>> centre = np.array([10.0])
-    >>> combine("delta", centre, np.array([1.0]), 2); combine("mean", centre, np.array([13.0]), 2); centre
+    >>> server = np.array([10.0])
+    >>> merge("delta", server, np.array([1.0]), 2); merge("mean", server, np.array([13.0]), 2); server
     array([12.])
     """
-    if rule == DELTA:
-        np.add(centre, load, out=centre)
-    elif rule == MEAN:
-        np.subtract(load, centre, out=load)
-        np.divide(load, workers, out=load)
-        np.add(centre, load, out=centre)
-    elif function is not None:
-        new = function(centre.copy(), load[: centre.size], load[centre.size :])
-        np.copyto(centre, _checked(new, centre))
+    RULES[rule].merge(server, push, workers, function)
 
 
-def _checked(new: object, centre: Array) -> Array:
+def _checked(new: object, server: Array) -> Array:
     result = np.asarray(new)
-    if result.shape != centre.shape:
+    if result.shape != server.shape:
         raise ConfigError(
-            f"A combiner must return an array like the centre, of shape {centre.shape}. "
+            f"A combiner must return an array like the server's, of shape {server.shape}. "
             f"Received: shape {result.shape}.",
-            fix="Combine element by element: lambda centre, pushed, pulled: centre + 0.5 * (pushed - pulled).",
+            fix="Combine element by element: lambda server, pushed, pulled: server + 0.5 * (pushed - pulled).",
         )
     return result

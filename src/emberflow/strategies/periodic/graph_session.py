@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 from emberflow.errors import ConfigError
 from emberflow.strategies.periodic.client import PeriodicClient
-from emberflow.strategies.periodic.combiners import Array, Combiner
+from emberflow.strategies.periodic.combiners import Combiner
 from emberflow.strategies.periodic.schedule import Meeting, Report
+from emberflow.strategies.transport.interface import Array
 
 
 class PeriodicSession:

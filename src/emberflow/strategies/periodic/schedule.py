@@ -10,8 +10,9 @@ from emberflow._plan import deadlines
 from emberflow.config import check_count
 from emberflow.errors import ModelError
 from emberflow.strategies.periodic.client import PeriodicClient
-from emberflow.strategies.periodic.combiners import Array, Combiner, check_combiner, rule_of
+from emberflow.strategies.periodic.combiners import Combiner, check_combiner, rule_of
 from emberflow.strategies.periodic.value_layout import DTYPES, Spec
+from emberflow.strategies.transport.interface import Array
 
 Values = list[Array]
 Report = Callable[..., None]

@@ -16,7 +16,7 @@ import numpy as np
 from emberflow._plan import deadlines
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import EmberflowError, PeerError
-from emberflow.strategies.periodic.combiners import Array, CombinerError
+from emberflow.strategies.periodic.combiners import CombinerError
 from emberflow.strategies.periodic.server_values import ServerValues
 from emberflow.strategies.periodic.value_layout import Layout
 from emberflow.strategies.transport.array_frames import (
@@ -31,6 +31,7 @@ from emberflow.strategies.transport.array_frames import (
     Wire,
     purpose_of,
 )
+from emberflow.strategies.transport.interface import Array
 from emberflow.strategies.transport.threaded_server import ThreadedServer
 
 log = logging.getLogger("emberflow")

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from emberflow.errors import PeerError
-from emberflow.strategies.periodic.combiners import Array, CombinerError, Function, combine
+from emberflow.strategies.periodic.combiners import CombinerError, Function, merge
 from emberflow.strategies.periodic.value_layout import Layout
+from emberflow.strategies.transport.interface import Array
 
 KEPT = 1000
 
@@ -168,7 +169,7 @@ class ServerValues:
         try:
             for piece in layout.pieces:
                 rule, centre = piece.spec.rule, piece.centre(changed)
-                combine(rule, centre, piece.load(load), self.workers, self._function)
+                merge(rule, centre, piece.load(load), self.workers, self._function)
         except BaseException as error:
             raise CombinerError from error
         if changed is not values:

@@ -12,7 +12,8 @@ import numpy as np
 
 from emberflow._plan.steps import balanced_ranges
 from emberflow.errors import PeerError
-from emberflow.strategies.periodic.combiners import DELTA, MEAN, OWN, Array
+from emberflow.strategies.periodic.combiners import RULES
+from emberflow.strategies.transport.interface import Array
 
 ALIGNMENT = 64
 DTYPES = ("float16", "float32", "float64")
@@ -55,7 +56,7 @@ class Piece:
     @property
     def load_size(self) -> int:
         """How many values a worker pushes for them."""
-        return 2 * self.size if self.spec.rule == OWN else self.size
+        return RULES[self.spec.rule].push_factor * self.size
 
     def centre(self, buffer: Array) -> Array:
         """Return this piece's values in the bytes of the centre."""
@@ -83,7 +84,7 @@ class Layout:
         """Return the layout that a worker told of; refuse what no worker of ours says."""
         specs = [Spec(size=int(size), dtype=str(dtype), rule=str(rule)) for size, dtype, rule in told]
         for spec in specs:
-            if spec.dtype not in DTYPES or spec.rule not in (MEAN, DELTA, OWN) or spec.size < 0:
+            if spec.dtype not in DTYPES or spec.rule not in RULES or spec.size < 0:
                 raise PeerError(
                     f"A variable must have a known dtype and rule. Received: {spec}.",
                     fix="Check that all nodes run the same version of emberflow.",

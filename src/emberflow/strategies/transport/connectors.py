@@ -1,0 +1,143 @@
+"""How a rank obtains its transport, by the transport's name.
+
+A connector exists before the ranks know each other and says what the others must know of this rank (`endpoint`). It
+joins them before your function runs, and connects when the first model needs the transport.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emberflow._choices import Transport as TransportName
+from emberflow._plan.tf_config import TFConfig
+from emberflow._protocol.sockets import address_of, listen
+from emberflow.config import PortRange
+
+if TYPE_CHECKING:
+    from emberflow.strategies.transport.collectives import Collectives
+    from emberflow.strategies.transport.interface import Transport
+
+Endpoint = dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSpec:
+    """What a connector must know of its rank.
+
+    Attributes:
+        rank: Its number, from 0.
+        host: The interface that other ranks dial.
+        key: The run's secret.
+        port_range: Ports that it may listen on; None for any.
+        join_timeout: Seconds until all ranks must be connected.
+        exchange_timeout: Seconds after which a rank that does not answer during training is an error.
+    """
+
+    rank: int
+    host: str
+    key: bytes = field(repr=False)
+    port_range: PortRange | None
+    join_timeout: float
+    exchange_timeout: float
+
+
+class Connector(Protocol):
+    """One rank's way to its transport."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What the other ranks must know of this one, by name."""
+
+    @property
+    def tf_strategy(self) -> Any | None:
+        """The `tf.distribute` strategy whose server runs in this process since `join`; None if there is none."""
+
+    def join(self, endpoints: Sequence[Endpoint], tf_config: TFConfig) -> None:
+        """Learn the endpoints of all nodes; before your function runs."""
+
+    def connect(self) -> "Transport":
+        """Connect to the other ranks, all of which must do the same."""
+
+
+class SingleRankConnector:
+    """For a rank that exchanges with nobody: sums and gathers return what they are given."""
+
+    endpoint: Endpoint = {}  # noqa: RUF012 - never changed
+    tf_strategy = None
+
+    def join(self, endpoints: Sequence[Endpoint], tf_config: TFConfig) -> None:
+        """Nothing to learn."""
+
+    def connect(self) -> "Transport":
+        """Return a ring of one rank."""
+        from emberflow.strategies.transport.ring import Ring
+
+        return Ring(0, 1, None)
+
+
+class RingConnector:
+    """The socket ring. It listens from the beginning, so that its address can be sent to the other ranks."""
+
+    tf_strategy = None
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._spec = spec
+        self._listener = listen(spec.host, ports=spec.port_range, what="the ring between ranks")
+        self._address = address_of(spec.host, self._listener.getsockname()[1])
+        self._addresses: list[str] = []
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Our address in the ring."""
+        return {"ring": self._address}
+
+    def join(self, endpoints: Sequence[Endpoint], tf_config: TFConfig) -> None:  # noqa: ARG002
+        """Keep the addresses of all ranks."""
+        self._addresses = [each["ring"] for each in endpoints if "ring" in each]
+
+    def connect(self) -> "Transport":
+        """Connect to both neighbours."""
+        from emberflow.strategies.transport.ring import Listener, Ring
+
+        return Ring.connect(
+            Listener(address=self._address, sock=self._listener),
+            rank=self._spec.rank,
+            addresses=self._addresses,
+            key=self._spec.key,
+            timeout=self._spec.join_timeout,
+            receive_timeout=self._spec.exchange_timeout,
+        )
+
+
+class CollectivesConnector:
+    """TensorFlow's collectives. They start when the rank joins: TensorFlow requires them before any operation."""
+
+    endpoint: Endpoint = {}  # noqa: RUF012 - TF_CONFIG has the addresses
+
+    def __init__(self, spec: RankSpec) -> None:
+        self._spec = spec
+        self._collectives: Collectives | None = None
+
+    @property
+    def tf_strategy(self) -> Any | None:
+        """The strategy that started the collectives."""
+        return None if self._collectives is None else self._collectives.strategy
+
+    def join(self, endpoints: Sequence[Endpoint], tf_config: TFConfig) -> None:  # noqa: ARG002
+        """Start TensorFlow's server and wait for the other ranks."""
+        from emberflow.strategies.transport.collectives import start_collectives
+
+        limit = self._spec.exchange_timeout
+        self._collectives = start_collectives(json.dumps(tf_config), receive_timeout=limit)
+
+    def connect(self) -> "Transport":
+        """Return what `join` has started."""
+        assert self._collectives is not None  # noqa: S101 - `join` comes first, for the type checker
+        return self._collectives
+
+
+CONNECTORS: Mapping[TransportName, Callable[[RankSpec], Connector]] = MappingProxyType(
+    {"ring": RingConnector, "collectives": CollectivesConnector}
+)
