@@ -59,7 +59,7 @@ def test_a_process_loads_a_model_once_and_keeps_few(tmp_path: Path) -> None:
         local_scorer(spec_of(doubling, f"other-{other}"), 0)
     local_scorer(spec_of(load, "once"), 0)
     assert loads() == 2
-    assert len(predictor._loaded) == predictor.KEPT
+    assert len(predictor.MODELS) == predictor.KEPT
 
 
 def test_a_process_of_its_own_gives_the_same_and_ends() -> None:

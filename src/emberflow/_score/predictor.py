@@ -22,24 +22,45 @@ from emberflow._score.model_facts import Tensor
 from emberflow._score.model_source import ModelSource, is_keras_file
 from emberflow.errors import ModelError
 
-KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors
+KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors' memory
 
 Predict = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-_loaded: "OrderedDict[tuple[str, tuple[str, ...]], Predict]" = OrderedDict()
-_lock = threading.Lock()
+
+class ModelCache:
+    """The models that a process has loaded; the one that was used least recently is dropped first.
+
+    Args:
+        size: The number of models to keep.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._models: OrderedDict[tuple[str, tuple[str, ...]], Predict] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def find(self, source: ModelSource, load: Callable[[], Predict]) -> Predict:
+        """Return the model of a source; load it if it is not here."""
+        key = (source.key, source.outputs)
+        with self._lock:
+            if key not in self._models:
+                while len(self._models) >= self.size:
+                    self._models.popitem(last=False)
+                self._models[key] = load()
+            self._models.move_to_end(key)
+            return self._models[key]
+
+
+# Module level: Spark reuses its Python workers between tasks, and no object of a task outlives it.
+MODELS = ModelCache(KEPT)
 
 
 def predictor_of(source: ModelSource, inputs: Sequence[Tensor], threads: int = 0) -> Predict:
-    """Return the model as a function of arrays by name; load it only if this process has not yet."""
-    key = (source.key, source.outputs)
-    with _lock:
-        if key not in _loaded:
-            while len(_loaded) >= KEPT:
-                _loaded.popitem(last=False)
-            _loaded[key] = _load(source, inputs, threads)
-        _loaded.move_to_end(key)
-        return _loaded[key]
+    """Return the model as a function of arrays by name; a process loads each model once."""
+    return MODELS.find(source, lambda: _load(source, inputs, threads))
 
 
 def call_model(predict: Predict, group: RowGroup, rows: int | None) -> dict[str, Any]:
