@@ -123,7 +123,7 @@ def test_scoring_gives_its_gpus_back_to_the_next_run(spark_gpus: "SparkSession",
     assert ended == [], "every node has waited until its GPU was free"
     assert time.monotonic() - started < SECONDS
 
-    with pytest.raises(PySparkException, match="The model's process ended without a word"):
+    with pytest.raises(PySparkException, match="The model's process exited without reporting a result"):
         scored(spark_gpus, load_dying, "y double")
     assert {row["seen"] for row in scored(spark_gpus, load_pid)} <= set(ALL)
     before = new_profile()

@@ -125,10 +125,10 @@ def saved_model(tmp_path: Path) -> str:
     ("options", "words"),
     [
         ({"inputs": "nowhere"}, "Received: 'nowhere'"),
-        ({}, "Each input of the model must get a column. It takes: x (float32 of shape (28, 28))"),
+        ({}, "Each input of the model must have a column. Inputs: x (float32 of shape (28, 28))"),
         (
             {"inputs": "pixels", "outputs": {"c": "c"}},
-            "It gives: a (string of shape (any,)), b (int64 of shape ())",
+            "Outputs: a (string of shape (any,)), b (int64 of shape ())",
         ),
         ({"inputs": "pixels", "outputs": {"b": "ID"}}, "'ID', which exists"),
         ({"inputs": "pixels", "outputs": {"a": "same", "b": "same"}}, "'same', which exists"),

@@ -150,7 +150,7 @@ def test_show_says_columns_signature_and_versions(folder: Path) -> None:
     assert "adds   columns rawPrediction, probability, prediction" in said
     assert "signature serving_default" in said
     assert "(float32 of shape (2,))" in said
-    assert "written by TensorFlow" in said
+    assert "created by TensorFlow" in said
     keras_file = run(*EMBERFLOW, "show", str(folder / "model" / "model.keras")).stdout
     assert "Keras model, loaded here by" in keras_file
     assert "takes" in keras_file

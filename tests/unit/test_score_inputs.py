@@ -122,13 +122,13 @@ def test_declared_shapes_fill_what_the_model_leaves_open() -> None:
         (
             [IMAGE, vector(3)],
             "flat",
-            "It takes: image (float32 of shape (28, 28)), x (float32 of shape (3,))",
+            "Inputs: image (float32 of shape (28, 28)), x (float32 of shape (3,))",
         ),
         ([IMAGE], "text", "Column 'text' must have a type"),
         ([IMAGE], "age", "rows of shape (28, 28)"),
-        ([vector(3, "int32")], "flat", "can take. Received: list<item: float>"),
-        ([vector(3)], ["age", "real"], "as many values as it takes"),
-        ([vector(3)], ["flat", "square"], "as many values as it takes"),
+        ([vector(3, "int32")], "flat", "(int32 of shape (3,)). Received: list<item: float>"),
+        ([vector(3)], ["age", "real"], "as many values as the input"),
+        ([vector(3)], ["flat", "square"], "as many values as the input"),
         ([IMAGE], ["age", "real"], "side by side"),
         ([vector(2)], "inner", "inner.a, inner.b"),
         ([vector(2)], [], "must name columns"),
@@ -147,7 +147,7 @@ def test_types_without_a_tensor_are_refused() -> None:
 
 
 def test_declarations_must_fit() -> None:
-    with pytest.raises(ConfigError, match="`shapes` must name columns that the model takes"):
+    with pytest.raises(ConfigError, match="`shapes` must name input columns of the model"):
         plan([vector(3)], "flat", shapes={"text": (3,)})
     with pytest.raises(ConfigError, match="must agree with the model"):
         plan([vector(3)], "flat", shapes={"flat": (4,)})

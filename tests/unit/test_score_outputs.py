@@ -70,7 +70,7 @@ def test_strings_that_are_not_text_say_so() -> None:
 def test_rows_must_stay_rows() -> None:
     with pytest.raises(ModelError, match=r"one value per row. Received: shape \(3,\) for 2 rows"):
         arrow(pa.float32(), np.zeros(3, np.float32))
-    with pytest.raises(ModelError, match="with 0 dimensions a row"):
+    with pytest.raises(ModelError, match="with 0 dimensions per row"):
         arrow(pa.float32(), np.zeros((2, 3), np.float32))
 
 

@@ -90,7 +90,7 @@ def test_errors_come_out_of_a_process_of_its_own() -> None:
         return lambda _: os._exit(3)
 
     with (
-        pytest.raises(ModelError, match="ended without a word"),
+        pytest.raises(ModelError, match="exited without reporting a result"),
         child_scorer(spec_of(dies, "d"), 0) as score,
     ):
         score(BATCH)
@@ -158,8 +158,8 @@ def test_the_fingerprint_follows_the_content(model: Path) -> None:
 
 def test_show_lists_all_signatures(model: Path, tmp_path: Path) -> None:
     shown = show_model(str(model))
-    assert "SavedModel with tags serve, written by TensorFlow 2.21.0" in shown
-    assert "signature serving_default\n  takes  x (float32 of shape (28, 28))" in shown
+    assert "SavedModel with tags serve, created by TensorFlow 2.21.0" in shown
+    assert "signature serving_default\n  input   x (float32 of shape (28, 28))" in shown
     assert "SavedModel with tags gpu, serve" in shown
     with pytest.raises(ModelError, match="There must be a model"):
         show_model(str(tmp_path / "nowhere"))

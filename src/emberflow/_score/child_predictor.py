@@ -23,7 +23,7 @@ _SIZE = struct.Struct("!Q")
 
 @contextmanager
 def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]]:
-    """Give a function that scores a batch in a process with this one's environment; end it after the block."""
+    """Yield a function that scores a batch in a child process, which ends after the block."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "emberflow._score.child_predictor", str(theirs.fileno())]
     child = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
@@ -40,7 +40,7 @@ def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]
 
 
 def scorer_over(stream: io.BufferedRWPair, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
-    """Have the process at the other end load the model; return what scores a batch there."""
+    """Load the model in the process at the other end; return a function that scores a batch there."""
     if spec.source.kind != "function":
         here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
         spec = dataclasses.replace(spec, source=here)
@@ -56,8 +56,8 @@ def _request(stream: io.BufferedRWPair, data: bytes) -> bytes:
         reply = None
     if reply is None:
         raise ModelError(
-            "The model's process ended without a word.",
-            fix="Look at the executor's log; if it was out of memory, pass a smaller batch_size.",
+            "The model's process exited without reporting a result.",
+            fix="Look at the executor's log; if it ran out of memory, pass a smaller batch_size.",
         )
     if reply[:1] == b"!":
         raise pickle.loads(reply[1:])
@@ -69,7 +69,7 @@ def serve(stream: io.BufferedRWPair, before: Callable[[], None] = lambda: None) 
 
     Args:
         stream: The connection to a task.
-        before: What must be done before a model is loaded; its errors are the task's.
+        before: Called before a model is loaded; its errors are sent to the task.
     """
     order = _receive(stream)
     score: Callable[[Any], Any] | None = None
@@ -82,7 +82,7 @@ def serve(stream: io.BufferedRWPair, before: Callable[[], None] = lambda: None) 
                 reply = b"+" + _to_bytes(score(_from_bytes(order)))
         except EmberflowError as error:
             reply = b"!" + pickle.dumps(error)
-        except Exception as error:  # noqa: BLE001 - the model's own; the task raises it
+        except Exception as error:  # noqa: BLE001 - an error of the model; the task raises it
             problem = f"The model raised {type(error).__name__}: {error}"
             reply = b"!" + pickle.dumps(
                 ModelError(problem, fix="Score a few of the rows on one machine to see why.")
@@ -92,7 +92,7 @@ def serve(stream: io.BufferedRWPair, before: Callable[[], None] = lambda: None) 
 
 
 def _spec_of(order: bytes) -> tuple[ScoreSpec, int]:
-    """Return what to load and its threads; modules are looked for wherever the task finds them."""
+    """Return what to load and its threads; modules are imported from the task's own paths."""
     paths, spec = pickle.loads(order)
     sys.path.extend(path for path in paths if path not in sys.path)
     loaded: tuple[ScoreSpec, int] = pickle.loads(spec)

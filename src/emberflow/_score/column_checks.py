@@ -1,4 +1,4 @@
-"""Which rows of a column do not fit the model's input, and why: found a level of lists at a time."""
+"""Rows of a column that do not fit the model's input, with the reason; checked one list level at a time."""
 
 import math
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class ColumnCheck:
             self._check_limits(array, owners, self._column.limits)
 
     def _check(self, level: int, sizes: Sizes, valid: Valid, owners: Sizes | None) -> None:
-        """Mark rows with a wrong length at one level; note the lengths where any will do."""
+        """Mark rows with a wrong length at one level; record the lengths where any is allowed."""
         expected: Any = self._column.lengths[level]
         if expected is None:
             expected = self._open(sizes, owners)
@@ -75,7 +75,7 @@ class ColumnCheck:
                 self._mark([row], f"{size} {unit}")
 
     def _open(self, sizes: Sizes, owners: Sizes | None) -> Sizes:
-        """Note the lengths of a level that may have any; return what the lists there must have to make a tensor."""
+        """Record the lengths of a level that may have any; return the lengths that make a tensor."""
         if self._plan.ragged or owners is None:
             self.sizes.append(sizes)
             return sizes

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = "facts string, key string, problem string, fix string"
-MARK = b"EMBERFLOW:"  # whatever a library prints comes before it
+MARK = b"EMBERFLOW:"  # separates the result from what libraries print before it
 
 
 def describe_model(spark: "SparkSession", path: str, load_options: LoadOptions) -> tuple[ModelFacts, str]:
-    """Return a stored model's facts and a key of its content; a task looks where this process cannot see it."""
+    """Return a stored model's facts and a key of its content; a task reads it where this process cannot."""
     try:
         if storage.exists(path):
             return _describe_locally(path, load_options)
         if not storage.is_local(path):
             raise no_model(path)
     except (StorageError, ImportError):
-        pass  # no driver for this storage, or no way to it, or no TensorFlow: executors may have them
+        pass  # no driver for this storage, no network route, or no TensorFlow here: executors may have them
     return _describe_on_executor(spark, path, load_options)
 
 
 def _describe_locally(path: str, load_options: LoadOptions) -> tuple[ModelFacts, str]:
-    """Describe in this process, or, where TensorFlow would first come in by that, in one without GPUs.
+    """Describe the model in this process, or in a child without GPUs if that would import TensorFlow here.
 
-    TensorFlow takes all memory of all GPUs that it sees, also those that local tasks shall have.
+    TensorFlow allocates all memory of all visible GPUs, also of those that local tasks need.
     """
     if not is_keras_file(path) or "tensorflow" in sys.modules:
         return describe_path(path, load_options), fingerprint(path)

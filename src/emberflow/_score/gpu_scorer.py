@@ -35,7 +35,7 @@ _TRIES = 3
 
 @contextmanager
 def gpu_scorer(spec: ScoreSpec, devices: tuple[str, ...]) -> Iterator[Callable[[Any], Any]]:
-    """Give a function that scores a batch in the process that holds these GPUs for the whole executor."""
+    """Yield a function that scores a batch in the process that holds these GPUs for the whole executor."""
     with connected(devices) as sock, sock.makefile("rwb") as stream:
         yield scorer_over(stream, spec, threads=0)
 
@@ -69,7 +69,7 @@ def _connect(devices: tuple[str, ...]) -> tuple[socket.socket, bytes]:
         temporary = Path(tempfile.mkdtemp(prefix="emberflow-"))
         try:
             _start(folder, temporary, devices)
-        except BaseException:  # from then on the keeper deletes them
+        except BaseException:  # once started, the keeper deletes them
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -78,7 +78,7 @@ def _connect(devices: tuple[str, ...]) -> tuple[socket.socket, bytes]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder: it needs no file that would be left behind."""
+    """Hold the lock of a folder, which leaves no lock file behind."""
     deadline = time.monotonic() + deadlines.SCORER_START_TIMEOUT
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -88,11 +88,11 @@ def _locked(folder: Path) -> Iterator[None]:
                 break
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"Another process must let go of a lock. Received: {folder}, locked for "
+                    f"Another process must release a lock. Received: {folder}, locked for "
                     f"{deadlines.SCORER_START_TIMEOUT:g} s.",
                     fix="Look for a process that hangs on this host: lslocks shows who holds it.",
                 )
-            time.sleep(deadlines.SCORER_LOCK_POLL)  # a lock with a deadline needs a signal handler, or this
+            time.sleep(deadlines.SCORER_LOCK_POLL)  # flock has no timeout of its own
         yield
     finally:
         os.close(descriptor)
@@ -112,7 +112,7 @@ def _dial(folder: Path) -> tuple[socket.socket, bytes]:
 
 @contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """Give a path to the socket that fits into its 108 bytes; Spark's folders have longer names."""
+    """Yield a path to the socket that fits into the kernel's 108 bytes; Spark's folders have longer names."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{_SOCKET}"
@@ -121,7 +121,7 @@ def _short(folder: Path) -> Iterator[str]:
 
 
 def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
-    """Start a server behind a keeper; it has its socket from the start, so that nobody need wait for it."""
+    """Start a server behind a keeper, with a socket that is listening already."""
     (folder / KEY).write_bytes(secrets.token_bytes(32))
     environment = _environment(devices) | {"TMPDIR": str(temporary)}
     with contextlib.ExitStack() as ours:
@@ -162,7 +162,7 @@ def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
                 start_new_session=True,
             )
         os.write(alive, json.dumps(order).encode() + b"\n")
-    # It outlives this task: somebody must take note of its end.
+    # It outlives this task, and its exit status must be collected.
     threading.Thread(target=keeper.wait, name="emberflow-keeper", daemon=True).start()
 
 
@@ -170,5 +170,5 @@ def _environment(devices: tuple[str, ...]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
     kept.setdefault(
         "TF_CPP_MIN_LOG_LEVEL", "2"
-    )  # else the executor's log opens with a page about CPU features
+    )  # otherwise TensorFlow fills the executor's log with CPU features
     return kept | gpu_environment(devices) | {"EMBERFLOW_RUN": "scoring"}

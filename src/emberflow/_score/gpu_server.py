@@ -1,8 +1,8 @@
 """The process that scores on GPUs: one per executor and set of GPUs, shared by the executor's tasks.
 
-Spark's Python workers live on between jobs, and TensorFlow keeps GPU memory until its process ends. So the model runs
-here, in a process that ends some seconds after the last task, and at once when a node waits for one of its GPUs. A
-keeper (`_keeper/main.py`) ends it with the executor and deletes its folder. `gpu_scorer` starts it.
+Spark reuses its Python workers between jobs, and TensorFlow keeps GPU memory until its process ends. So the model
+runs here, in a process that ends some seconds after the last task, and at once when a node waits for one of its GPUs.
+A keeper (`_keeper/main.py`) ends it with the executor and deletes its folder. `gpu_scorer` starts it.
 """
 
 import fcntl
@@ -28,8 +28,8 @@ class GpuServer:
     """Serves connections until none is left for a while.
 
     Args:
-        folder: Where its socket and key are; its parent is locked by whoever starts or ends a server.
-        listener: The socket, listening already.
+        folder: Where its socket and key are; its parent is locked while a server starts or ends.
+        listener: The listening socket.
         devices: The GPUs that TensorFlow sees in this process.
     """
 
@@ -47,7 +47,7 @@ class GpuServer:
         self._wake_r, self._wake_w = socket.socketpair()
 
     def run(self) -> None:
-        """Accept connections; return when it is time to end."""
+        """Accept connections; return when the server is to end."""
         while True:
             idle = not self._active
             timeout = max(self._leave_at - time.monotonic(), 0.0) if idle else None
@@ -98,14 +98,14 @@ class GpuServer:
         return reply != REFUSED
 
     def _claim_once(self) -> None:
-        """Hold the GPUs' names from before TensorFlow is loaded to the end of this process."""
+        """Claim the GPUs before TensorFlow is loaded; the claim ends with this process."""
         with self._claiming:
             for device in self._devices[len(self._claims) :]:
                 self._claims.append(claim(device))
         self._wake_w.send(b"x")
 
     def _leave(self) -> bool:
-        """Stop listening, unless somebody connects right now; tasks connect only while they hold the lock."""
+        """Stop listening, unless a task is connecting; tasks connect only while they hold the lock."""
         folder = os.open(self._folder.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,7 +123,7 @@ class GpuServer:
 def main(folder: str, descriptor: str, *devices: str) -> None:
     """Run a server on a socket that was opened for it."""
     GpuServer(Path(folder), socket.socket(fileno=int(descriptor)), devices).run()
-    # The threads of TensorFlow and of the model need no farewell, and the GPU is free sooner.
+    # Without waiting for the threads of TensorFlow and of the model, so that the GPU is free sooner.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -23,10 +23,10 @@ class InputColumn:
 
     Attributes:
         leaf: Where it is in a record batch.
-        stored: The dtype to read it as: that of the numbers in binary values, else the input's.
-        lengths: What each list level must hold, None for any.
+        stored: The dtype to read it as: that of the numbers in binary values, otherwise the input's.
+        lengths: The length of each list level, None for any.
         decode: Whether binary values hold numbers of `stored`.
-        limits: Least and most value that the input can hold, where the column could hold others.
+        limits: Smallest and largest value of the input's dtype, where the column may hold others.
     """
 
     leaf: LeafColumn
@@ -43,7 +43,7 @@ class InputPlan:
     Attributes:
         name: The model's name of it.
         dtype: The tensor's dtype.
-        shape: Dimensions of one row; None takes what the rows have.
+        shape: Dimensions of one row; None for those of the data.
         ragged: How many list levels become ragged ones of a tf.RaggedTensor.
         columns: Where the values are.
     """
@@ -74,8 +74,8 @@ def plan_inputs(
         for name in getattr(input_options, option):
             if name not in used:
                 raise ConfigError(
-                    f"`{option}` must name columns that the model takes. Received: {option} for {name!r}; "
-                    f"it takes: {', '.join(sorted(used))}.",
+                    f"`{option}` must name input columns of the model. Received: {option} for {name!r}; "
+                    f"its inputs use: {', '.join(sorted(used))}.",
                     fix=f"Correct the name in {option}=, or leave it out.",
                 )
     tensors = {tensor.name: tensor for tensor in model.inputs}
@@ -93,7 +93,7 @@ def _plan(tensor: Tensor, leaves: Sequence[LeafColumn], input_options: InputOpti
     if tensor.dtype is not None and not _is_known(tensor.dtype):
         raise ModelError(
             f"The model's input {tensor.name!r} must be a tensor of numbers or strings. Received: {tensor.dtype}.",
-            fix="Export a signature that takes such tensors and makes its own from them.",
+            fix="Export a signature whose inputs are such tensors, and convert them inside it.",
         )
     if not tensor.has_rows:
         raise ModelError(
@@ -146,7 +146,7 @@ def _side_by_side(tensor: Tensor, leaves: Sequence[LeafColumn], input_options: I
 
 
 def _fitted(tensor: Tensor, columns: list[InputColumn], size: int | None) -> tuple[InputColumn, ...]:
-    """Return the columns with the one length that nobody declared, which is what the others leave."""
+    """Return the columns with the one undeclared length, which follows from the others."""
     open_ones = [column for column in columns if None in column.lengths or len(column.lengths) > 1]
     known = sum(column.lengths[0] or 0 if column.lengths else 1 for column in columns)
     rest = None if size is None else size - known
@@ -156,7 +156,7 @@ def _fitted(tensor: Tensor, columns: list[InputColumn], size: int | None) -> tup
         or (rest is not None and (rest > 0) != bool(open_ones))
     ):
         raise ConfigError(
-            f"The columns of one input must have as many values as it takes. It takes: {tensor}. Received: "
+            f"The columns of one input must have as many values as the input. Input: {tensor}. Received: "
             f"{', '.join(f'{column.leaf.name} ({column.leaf.type})' for column in columns)}.",
             fix="Name as many columns as the input has values; declare the length of arrays: "
             'shapes={"column": (3,)}.',
@@ -193,7 +193,7 @@ def _dtypes(tensor: Tensor, leaf: LeafColumn, given: Any) -> tuple[str, str, boo
         return target, declared or _in_numpy(target), True
     if not _can_become(natural, target):
         raise ConfigError(
-            f"Column {leaf.name!r} must have a type that the model's input {tensor} can take. Received: {leaf.type}.",
+            f"Column {leaf.name!r} must have a type that fits the model's input {tensor}. Received: {leaf.type}.",
             fix=f'Cast it in Spark: df.withColumn("{leaf.name}", ...cast(...)).',
         )
     return target, _in_numpy(target), False
@@ -217,7 +217,7 @@ def _in_numpy(dtype: str) -> str:
 
 
 def _can_become(natural: str, target: str) -> bool:
-    """Tell whether values may be given as another dtype; fractions are never cut off in silence."""
+    """Tell whether values may be passed as another dtype; fractions are never truncated silently."""
     if BYTES in (natural, target):
         return natural == target
     kind, wanted = np.dtype(natural).kind, np.dtype(_in_numpy(target)).kind
@@ -225,7 +225,7 @@ def _can_become(natural: str, target: str) -> bool:
 
 
 def _limits(leaf: LeafColumn, target: str) -> tuple[int, int] | None:
-    """Return what the target can hold, if the column may hold more than that."""
+    """Return the range of the target's dtype, if the column may exceed it."""
     natural = natural_dtype(leaf)[0]
     if BYTES in (natural, target) or np.dtype(_in_numpy(target)).kind not in "iu":
         return None
@@ -236,7 +236,7 @@ def _limits(leaf: LeafColumn, target: str) -> tuple[int, int] | None:
 
 
 def _row_shape(tensor: Tensor, leaf: LeafColumn, levels: int, given: Sequence[int | None] | None) -> Shape:
-    """Return the shape of one row: the model's, with what the user declared in the place of what it leaves open."""
+    """Return the shape of one row: the model's, completed by what the user declared."""
     if tensor.shape is None:
         return (None,) * levels if given is None else tuple(given)
     if given is None:
@@ -247,9 +247,9 @@ def _row_shape(tensor: Tensor, leaf: LeafColumn, levels: int, given: Sequence[in
     )
     if not fits:
         raise ConfigError(
-            f"`shapes` must agree with the model. It takes: {tensor}. "
+            f"`shapes` must agree with the model. Input: {tensor}. "
             f"Received: {shape_text(declared)} for {leaf.name!r}.",
-            fix=f'Leave shapes={{"{leaf.name}": ...}} out, or give the model\'s own shape.',
+            fix=f'Leave shapes={{"{leaf.name}": ...}} out, or pass the model\'s own shape.',
         )
     return declared
 

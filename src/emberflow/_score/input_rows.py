@@ -1,4 +1,4 @@
-"""Rows as the arrays that the model takes; those that do not fit are set aside with a reason."""
+"""Rows as the model's input arrays; rows that do not fit are rejected with a reason."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class RowGroup:
 def row_groups(plans: Sequence[InputPlan], batch: Any) -> tuple[list[RowGroup], dict[int, str]]:
     """Return a batch's rows as arrays, and for each row that does not fit the reason.
 
-    Where the model leaves a length open, rows of one length go together: padding them would change what the model
-    says about them with the batch that they happen to be in.
+    Where the model leaves a length open, rows of one length go together: padding would make the result of a row
+    depend on the other rows of its batch.
     """
     bad: dict[int, str] = {}
     sizes: list[NDArray[np.int64]] = []

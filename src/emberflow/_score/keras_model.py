@@ -1,4 +1,4 @@
-"""What a Keras model takes and gives, from its symbolic tensors: nothing is run."""
+"""The inputs and outputs of a Keras model, from its symbolic tensors; the model is not run."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def load_keras(path: str, *, custom_objects: dict[str, Any], safe_mode: bool) ->
 
 
 def describe_keras(model: Any) -> ModelFacts:
-    """Return what a Keras model takes and gives."""
+    """Return the inputs and outputs of a Keras model."""
     import keras
 
     inputs, outputs = _symbols(model)
@@ -55,7 +55,7 @@ def structure_of(model: Any, names: list[str]) -> Any:
 
 
 def flatten(outputs: Any) -> list[Any]:
-    """Return the arrays of a model's answer in the order of its facts."""
+    """Return the arrays of a model's result in the order of its facts."""
     import keras
 
     return list(keras.tree.flatten(outputs))
@@ -72,7 +72,7 @@ def _symbols(model: Any) -> tuple[Any, Any]:
     shapes = (model.get_build_config() or {}).get("input_shape")
     if shapes is None:
         raise ModelError(
-            f"The model must say what it takes. Received: {type(model).__name__}, a subclass of keras.Model that was "
+            f"The model must have known inputs. Received: {type(model).__name__}, a subclass of keras.Model that was "
             "saved without its input shape.",
             fix=NOTHING_KNOWN,
         )
@@ -82,7 +82,7 @@ def _symbols(model: Any) -> tuple[Any, Any]:
         return inputs, model(inputs)
     except Exception as error:
         raise ModelError(
-            f"The model must say what it gives without being run, which failed: {error}", fix=NOTHING_KNOWN
+            f"The model's outputs must be known without running it, which failed: {error}", fix=NOTHING_KNOWN
         ) from error
 
 
@@ -104,7 +104,7 @@ def _input_names(struct: Any) -> list[str]:
     if isinstance(struct, dict):
         return _paths(struct)
     names = [str(symbol.name) for symbol in keras.tree.flatten(struct)]
-    # Keras numbers what nobody named, and elsewhere the same model gets another number.
+    # Keras numbers unnamed tensors, and the numbers differ between processes.
     return [f"input_{at}" if name.startswith("keras_tensor") else name for at, name in enumerate(names)]
 
 

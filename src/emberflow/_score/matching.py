@@ -1,4 +1,4 @@
-"""Which columns each input of the model gets, by what the user said or by name."""
+"""The columns of each input of the model: declared by the user, or found by name."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +33,7 @@ def match_columns(
 
 
 def _assign_free(leaves: Sequence[LeafColumn], inputs: Inputs) -> dict[str, tuple[str, ...]]:
-    """Return the arrays that a function is called with: it says nothing about itself."""
+    """Return the columns of a function, which does not describe its inputs."""
     if isinstance(inputs, Mapping):
         return {name: _columns(columns) for name, columns in inputs.items()}
     if inputs is None and len(leaves) == 1:
@@ -41,7 +41,7 @@ def _assign_free(leaves: Sequence[LeafColumn], inputs: Inputs) -> dict[str, tupl
     if inputs:
         return {name: (name,) for name in _columns(inputs)}
     raise ConfigError(
-        f"A function must be told its columns. Received: inputs={inputs!r}.",
+        f"A function needs the names of its columns. Received: inputs={inputs!r}.",
         fix='Pass inputs="column" for one array, or inputs={"name": "column"} for a dictionary of arrays.',
     )
 
@@ -60,7 +60,7 @@ def _wrong_inputs(model: ModelFacts, received: str, leaves: Sequence[LeafColumn]
     wanted = ", ".join(str(tensor) for tensor in model.inputs)
     example = ", ".join(f'"{tensor.name}": "column"' for tensor in model.inputs)
     return ConfigError(
-        f"Each input of the model must get a column. It takes: {wanted}. Received: {received}; the DataFrame has: "
+        f"Each input of the model must have a column. Inputs: {wanted}. Received: {received}; the DataFrame has: "
         f"{', '.join(leaf.name for leaf in leaves)}.",
         fix=f"Pass inputs={{{example}}}.",
     )

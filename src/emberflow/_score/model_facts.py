@@ -1,4 +1,4 @@
-"""What is known of a model before it runs: its inputs, its outputs, who wrote it."""
+"""What is known of a model before it runs: its inputs, its outputs, the library that created it."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,11 +14,11 @@ class Tensor:
     """One input or output of a model.
 
     Attributes:
-        name: What the model calls it.
-        dtype: Numpy's name of its dtype, ``bytes`` for tf.string, or None where only the data says.
-        shape: Dimensions of one row, None for those that vary; None where even their number is unknown.
+        name: The model's name for it.
+        dtype: Numpy's name of its dtype, ``bytes`` for tf.string, or None where it follows from the data.
+        shape: Dimensions of one row, None for those that vary; None where the rank is unknown.
         rows: The number of rows that a call must have, or None for any.
-        is_ragged: Whether the model takes a tf.RaggedTensor.
+        is_ragged: Whether it is a tf.RaggedTensor.
         has_rows: Whether the first dimension counts rows.
     """
 
@@ -37,7 +37,7 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What a model takes and gives.
+    """The inputs and outputs of a model.
 
     Attributes:
         kind: "saved_model", "keras" or "function".
@@ -45,7 +45,7 @@ class ModelFacts:
         outputs: In the model's own order.
         signature: The SavedModel's signature, else empty.
         tags: The SavedModel's tags, else empty.
-        versions: Who wrote the model, by name of the library.
+        versions: The libraries that created the model, with their versions.
     """
 
     kind: str

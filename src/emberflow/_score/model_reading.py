@@ -1,4 +1,4 @@
-"""The model that the user passed, made ready to travel: where it is, what it takes and gives."""
+"""The model that the user passed, made ready for executors: its location, its inputs and outputs."""
 
 import hashlib
 import pickle
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def read_model(
     spark: "SparkSession", model: Any, load_options: LoadOptions, inputs: Inputs
 ) -> tuple[ModelSource, ModelFacts]:
-    """Return the model as it travels, and what it takes and gives."""
+    """Return the model as executors load it, and its inputs and outputs."""
     kind = kind_of(model)
     if kind == "function":
         return _read_function(spark, model, inputs)
@@ -60,7 +60,7 @@ def _read_object(
         model.save(path)
         name, content = ship_file(spark, path, is_connect=connect)
     objects = shipped_objects(own_objects(model) | dict(load_options.custom_objects), is_connect=connect)
-    # The file was written here, by a model that is here: what it holds is as trusted as this program.
+    # This process wrote the file from its own model: it is as trusted as this program.
     source = ModelSource(
         kind="keras", key=_key(content, objects), file=name, objects=objects, safe_mode=False
     )
@@ -85,7 +85,7 @@ def _read_path(
     objects = shipped_objects(load_options.custom_objects, is_connect=connect)
     local, name, is_archive = local_path(path), "", False
     if local is not None and local.exists():
-        # Executors of other hosts have no such file: they get this one, whether they need it or not.
+        # Executors on other hosts have no such file, so it is shipped to all.
         is_archive = local.is_dir()
         name, content = ship_file(spark, local, is_connect=connect)
     source = ModelSource(

@@ -1,4 +1,4 @@
-"""The model as it travels: read by executors from storage, or shipped to them once as a Spark file."""
+"""Where executors load the model from: storage, or a file that Spark ships to them once."""
 
 import hashlib
 import json
@@ -28,14 +28,14 @@ class ModelSource:
 
     Attributes:
         kind: "saved_model", "keras" or "function".
-        key: The same for the same model: processes that have it loaded use it again.
+        key: The same for the same model: a process loads it once.
         path: Where it is stored, or empty if it is shipped.
         file: The name of the Spark file it is shipped as, or empty.
         is_archive: Whether the Spark file is a zip of the model's folder.
         signature: The SavedModel's signature.
         tags: The SavedModel's tags.
-        objects: Pickled classes and functions of the user's own that a Keras model needs, by name.
-        safe_mode: Whether a Keras file may not run code of its own.
+        objects: Pickled custom classes and functions of a Keras model, by name.
+        safe_mode: Whether code in a Keras file is refused.
         fn: The pickled function that loads a predictor.
         takes_one: Whether the function's predictor takes one array instead of a dictionary.
         outputs: The model's outputs in its own order.
@@ -57,7 +57,7 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What the user said about the model."""
+    """How to load the model, as the user declared it."""
 
     signature: str = "serving_default"
     tags: tuple[str, ...] = ("serve",)
@@ -85,7 +85,7 @@ def kind_of(model: Any) -> str:
 
 
 def describe_path(path: str, load_options: LoadOptions) -> ModelFacts:
-    """Return what the model at a path takes and gives."""
+    """Return the inputs and outputs of the model at a path."""
     if is_keras_file(path):
         with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
             local = path if storage.is_local(path) else _fetched_file(path, Path(folder))
@@ -102,13 +102,13 @@ def describe_path(path: str, load_options: LoadOptions) -> ModelFacts:
 def no_model(path: str) -> ModelError:
     """Return the error for a path without a model."""
     return ModelError(
-        f"There must be a model at the path. Received: {path!r}, which neither is a .keras file nor holds {FILE}.",
+        f"There must be a model at the path. Received: {path!r}, which is no .keras file and has no {FILE}.",
         fix="Check the path; for versioned models name the version: .../mnist/1.",
     )
 
 
 def fingerprint(path: str) -> str:
-    """Return a text that changes when a stored model does, from names, sizes and times."""
+    """Return a digest of a stored model's file names, sizes and times."""
     digest = hashlib.blake2b(path.encode(), digest_size=16)
     for file in storage.list_files(path):
         digest.update(f"|{file.path}|{file.size}|{file.modified}".encode())
@@ -140,7 +140,7 @@ def pack(path: Path, into: Path) -> Path:
 
 
 def ship_file(spark: "SparkSession", path: Path, *, is_connect: bool) -> tuple[str, str]:
-    """Have Spark bring a local model to every executor once; return the file's name and the content's key."""
+    """Ship a local model to every executor once, as a Spark file; return the file's name and the content's key."""
     if is_connect:
         with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
             packed = pack(path, Path(folder))
@@ -148,14 +148,14 @@ def ship_file(spark: "SparkSession", path: Path, *, is_connect: bool) -> tuple[s
             return packed.name, packed.stem
     from pyspark import SparkFiles
 
-    # Spark serves a classic session's files from where they are: its own folder lives as long as the session.
+    # Spark serves the file from this path later, and this folder lives as long as the session.
     packed = pack(path, Path(SparkFiles.getRootDirectory()))
     spark.sparkContext.addFile(str(packed))
     return packed.name, packed.stem
 
 
 def local_path(path: str) -> Path | None:
-    """Return the path on this machine's disk, or None if it is elsewhere."""
+    """Return the path on this machine's disk, or None if it is remote."""
     return Path(_plain(path)) if storage.is_local(path) else None
 
 
@@ -167,7 +167,7 @@ def shipped_objects(objects: Mapping[str, Any], *, is_connect: bool) -> dict[str
 
 
 def own_objects(model: Any) -> dict[str, Any]:
-    """Return the classes of a Keras model that Keras itself does not know, by the names it looks for them."""
+    """Return the custom classes of a Keras model by their registered names."""
     import keras
 
     config = json.dumps(keras.saving.serialize_keras_object(model), default=str)

@@ -1,4 +1,4 @@
-"""A stored model in words, for people: what it takes, what it gives, who wrote it."""
+"""A stored model as text for people: its inputs, its outputs, the library that created it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from emberflow._score.saved_model import FILE, INIT_OP, graphs_in
 def show_model(path: str) -> str:
     """Return a few lines about the model at a path: all signatures of a SavedModel, or a Keras file's tensors.
 
-    Nothing is run, and of a SavedModel not even the variables are read.
+    The model is not run, and the variables of a SavedModel are not read.
     """
     if not storage.exists(path):
         raise no_model(path)
@@ -29,7 +29,7 @@ def _saved_model_lines(path: str) -> Iterator[str]:
     if not storage.exists(file):
         raise no_model(path)
     for graph in graphs_in(storage.read_bytes(file), path):
-        writer = f", written by TensorFlow {graph.version}" if graph.version else ""
+        writer = f", created by TensorFlow {graph.version}" if graph.version else ""
         yield f"{path}: SavedModel with tags {', '.join(sorted(graph.tags))}{writer}"
         for name in sorted(set(graph.signatures) - {INIT_OP}):
             yield f"signature {name}"
@@ -37,5 +37,5 @@ def _saved_model_lines(path: str) -> Iterator[str]:
 
 
 def _tensors(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[str]:
-    yield from (f"  takes  {tensor}" for tensor in inputs)
-    yield from (f"  gives  {tensor}" for tensor in outputs)
+    yield from (f"  input   {tensor}" for tensor in inputs)
+    yield from (f"  output  {tensor}" for tensor in outputs)

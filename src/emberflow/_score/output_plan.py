@@ -1,4 +1,4 @@
-"""Which columns the model's outputs become, and numpy arrays as Arrow columns of these types."""
+"""The columns of the model's outputs, and numpy arrays as Arrow arrays of their types."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from emberflow.errors import ConfigError, DataError, ModelError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-DEFAULT_COLUMN = "prediction"  # what Spark's evaluators look for
+DEFAULT_COLUMN = "prediction"  # the default of Spark ML's evaluators
 _SPARK_TYPES = {
     BYTES: "string",
     "bool": "boolean",
@@ -55,7 +55,7 @@ class OutputChoice:
 
 
 def choose_outputs(model: ModelFacts, outputs: Any) -> list[OutputChoice]:
-    """Return the outputs that the user wants, and the names of their columns."""
+    """Return the chosen outputs and the names of their columns."""
     names = [tensor.name for tensor in model.outputs]
     if model.kind == "function":
         return _declared(outputs)
@@ -83,7 +83,7 @@ def _declared(outputs: Any) -> list[OutputChoice]:
         if choice and all(one.type is not None for one in choice):
             return choice
     raise ConfigError(
-        f"The columns that a function gives must be declared with their types. Received: outputs={outputs!r}.",
+        f"The output columns of a function must be declared with their types. Received: outputs={outputs!r}.",
         fix='Pass outputs="scores array<float>", or outputs={"output": ("scores", "array<float>")}.',
     )
 
@@ -100,7 +100,7 @@ def _output_choice(name: str, value: Any) -> OutputChoice:
 
 
 def _known(model: ModelFacts, name: str) -> str:
-    """Return the model's own name of an output; ``output_0`` and so on always name them by place."""
+    """Return the model's own name of an output; ``output_0`` and so on always name them by position."""
     names = [tensor.name for tensor in model.outputs]
     if name in names:
         return name
@@ -113,14 +113,14 @@ def _known(model: ModelFacts, name: str) -> str:
 def _unknown_output(model: ModelFacts, received: str) -> ConfigError:
     example = ", ".join(f'"{tensor.name}": "column_{place}"' for place, tensor in enumerate(model.outputs))
     return ConfigError(
-        f"`outputs` must name outputs of the model. It gives: {', '.join(map(str, model.outputs))}. "
+        f"`outputs` must name outputs of the model. Outputs: {', '.join(map(str, model.outputs))}. "
         f"Received: {received}.",
         fix=f"Pass outputs={{{example}}}.",
     )
 
 
 def spark_type(model: ModelFacts, choice: OutputChoice) -> "DataType":
-    """Return the Spark type of an output's column: the declared one, or what the model says."""
+    """Return the Spark type of an output's column: the declared one, or the model's."""
     from pyspark.sql.types import DataType
 
     tensor = next(
@@ -131,11 +131,11 @@ def spark_type(model: ModelFacts, choice: OutputChoice) -> "DataType":
     if not tensor.has_rows:
         raise ModelError(
             f"The model's output {tensor.name!r} must have a first dimension of rows. Received: a scalar.",
-            fix="Leave it out by outputs=, or export a signature that gives one value per row.",
+            fix="Leave it out with outputs=, or export a signature that returns one value per row.",
         )
     if tensor.shape is None or tensor.dtype not in _SPARK_TYPES:
         raise ModelError(
-            f"The type of the model's output {tensor} is not known. Received: {choice.name!r} without a type.",
+            f"The type of the model's output {tensor} is unknown. Received: {choice.name!r} without a type.",
             fix=f'Declare it: outputs={{"{choice.name}": ("{choice.column}", "array<float>")}}.',
         )
     ddl = _SPARK_TYPES[tensor.dtype]
@@ -145,7 +145,7 @@ def spark_type(model: ModelFacts, choice: OutputChoice) -> "DataType":
 
 
 def check_type(model: ModelFacts, choice: OutputChoice, kind: Any) -> None:
-    """Refuse a declared type that the model's output cannot become."""
+    """Reject a declared type that the model's output cannot become."""
     tensor = next((tensor for tensor in model.outputs if tensor.name == choice.name), None)
     if choice.type is None or tensor is None or tensor.shape is None or tensor.dtype not in _SPARK_TYPES:
         return
@@ -177,7 +177,7 @@ def _is_string(kind: Any) -> bool:
 
 
 def arrow_of(plan: OutputPlan, value: Any, rows: int) -> Any:
-    """Return what the model gave for an output as an Arrow array of the planned type."""
+    """Return the model's value of an output as an Arrow array of the planned type."""
     if hasattr(value, "nested_row_splits"):
         return _from_ragged(plan, value, rows)
     array = np.asarray(value)
@@ -186,7 +186,7 @@ def arrow_of(plan: OutputPlan, value: Any, rows: int) -> Any:
         raise ModelError(
             f"The model's output {plan.name!r} must have one value per row. "
             f"Received: shape {array.shape} for {rows} rows.",
-            fix="Leave it out by outputs=, or let the model keep the first dimension.",
+            fix="Leave it out with outputs=, or let the model keep the first dimension.",
         )
     sizes = _sizes(plan, array.shape[1:], levels)
     return _lists(plan.type, _flat(plan, np.ascontiguousarray(array).reshape(-1), inner), (rows, *sizes))
@@ -201,8 +201,8 @@ def _sizes(plan: OutputPlan, shape: Sequence[int], levels: int) -> tuple[int, ..
     if levels == 1:
         return (math.prod(shape),)
     raise ModelError(
-        f"Column {plan.column!r} is declared as {plan.type}, with {levels} dimensions a row. Received: rows of shape "
-        f"{tuple(shape)} from the model's output {plan.name!r}.",
+        f"Column {plan.column!r} is declared as {plan.type}, with {levels} dimensions per row. Received: rows of "
+        f"shape {tuple(shape)} from the model's output {plan.name!r}.",
         fix="Declare an array type with as many dimensions.",
     )
 

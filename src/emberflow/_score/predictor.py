@@ -64,7 +64,7 @@ def predictor_of(source: ModelSource, inputs: Sequence[Tensor], threads: int = 0
 
 
 def call_model(predict: Predict, group: RowGroup, rows: int | None) -> dict[str, Any]:
-    """Return the model's answer for the rows of a group; `rows` is the number that it insists on, if any."""
+    """Return the model's result for the rows of a group; `rows` is the number that a call must have, if any."""
     if rows is None or rows == group.count:
         return dict(predict(group.arrays))
     more = rows - group.count
@@ -86,7 +86,7 @@ def _load(source: ModelSource, inputs: Sequence[Tensor], threads: int) -> Predic
 
 
 def _limit_threads(threads: int) -> None:
-    """Let TensorFlow use the cores that Spark gave to this task, not all of the host's for each task."""
+    """Limit TensorFlow to the cores of this task; the default is all cores of the host for each task."""
     import tensorflow as tf
 
     if threads:
@@ -122,7 +122,7 @@ def _keras(source: ModelSource, path: str, inputs: Sequence[Tensor]) -> Predict:
 
     objects = {name: pickle.loads(data) for name, data in source.objects.items()}
     model = load_keras(path, custom_objects=objects, safe_mode=source.safe_mode)
-    model.jit_compile = False  # XLA compiles anew for each number of rows
+    model.jit_compile = False  # XLA compiles again for each number of rows
     dtypes = {tensor.name: tensor.dtype for tensor in inputs}
     arranged = structure_of(model, [tensor.name for tensor in inputs])
 
@@ -155,7 +155,7 @@ def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
         missing = [name for name in names if name not in answer]
         if missing:
             raise ModelError(
-                f"The predictor must give the declared outputs. Received: {', '.join(map(str, answer))}; missing: "
+                f"The predictor must return the declared outputs. Received: {', '.join(map(str, answer))}; missing: "
                 f"{', '.join(missing)}.",
                 fix="Return a dictionary with all names of outputs=.",
             )
@@ -163,7 +163,7 @@ def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
     values = answer if isinstance(answer, tuple | list) and len(names) > 1 else [answer]
     if len(values) != len(names):
         raise ModelError(
-            f"The predictor must give the declared outputs {', '.join(names)}. Received: {len(values)} values.",
+            f"The predictor must return the declared outputs {', '.join(names)}. Received: {len(values)} values.",
             fix="Return a dictionary by name, or as many arrays as outputs= declares.",
         )
     return dict(zip(names, values, strict=True))
@@ -189,7 +189,7 @@ def _to_numpy(value: Any) -> Any:
 
 
 def located(source: ModelSource) -> str:
-    """Return the model's place on this host's disk; the first process of an executor brings it there."""
+    """Return the model's path on this host's disk; the first process of an executor copies it there."""
     if source.file:
         from pyspark import SparkFiles
 
@@ -221,7 +221,7 @@ def _get_file(path: str, to: Path) -> None:
 
 
 def _once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Return the folder, filled by the first process that asks; the others wait for it."""
+    """Return the folder, filled by the first process that needs it; the others wait for it."""
     with _locked(folder.with_name(f"{folder.name}.lock")):
         if not folder.exists():
             aside = folder.with_name(f"{folder.name}.tmp")

@@ -40,7 +40,7 @@ def _arrow_type(field: "StructField", arrow_schema: Any) -> Any:
 
 
 def readable_schema(schema: "StructType", kept: Sequence[str]) -> Any:
-    """Return the Arrow schema of the columns that Spark can send to Python; none of the others may be kept."""
+    """Return the Arrow schema of the columns that Spark can send to Python; the others cannot be kept."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
@@ -67,7 +67,7 @@ def _check_new(names: Sequence[str], kept: Sequence[str]) -> None:
         if name.lower() in taken:
             raise ConfigError(
                 f"New columns must have new names. Received: {name!r}, which exists.",
-                fix=f"Choose another name by outputs= (or error_column=), or leave {name!r} out of keep=.",
+                fix=f"Choose another name with outputs= (or error_column=), or leave {name!r} out of keep=.",
             )
         taken.add(name.lower())
     if not names:
@@ -77,6 +77,6 @@ def _check_new(names: Sequence[str], kept: Sequence[str]) -> None:
 
 
 def used_columns(columns: Sequence[str], kept: Sequence[str], plans: Sequence[InputPlan]) -> list[str]:
-    """Return the columns that must travel: those kept and those that the model takes."""
+    """Return the columns to send to the tasks: kept columns and input columns."""
     taken = {column.leaf.path[0] for plan in plans for column in plan.columns} | set(kept)
     return [name for name in columns if name in taken]

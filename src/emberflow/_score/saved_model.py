@@ -1,8 +1,8 @@
 """The signatures of a SavedModel, read from ``saved_model.pb`` itself.
 
-Neither TensorFlow nor the variables are needed, so a driver without TensorFlow knows in a millisecond what a model
-of any size takes and gives. Only the few fields of the protocol buffers that say so are looked at; graphs are
-skipped, not parsed.
+Neither TensorFlow nor the variables are needed, so a driver without TensorFlow knows the inputs and outputs of a
+model of any size in a millisecond. Only the few fields of the protocol buffers that describe them are read; graphs
+are skipped, not parsed.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow.errors import ModelError
 
 FILE = "saved_model.pb"
-INIT_OP = "__saved_model_init_op"  # a signature by form only
+INIT_OP = "__saved_model_init_op"  # stored like a signature, but not one
 
 # tensorflow/core/framework/types.proto
 _DTYPES = {
@@ -45,7 +45,7 @@ class Graph:
 
 
 def read_saved_model(data: bytes, *, path: str, signature: str, tags: tuple[str, ...]) -> ModelFacts:
-    """Return what one signature of a SavedModel takes and gives.
+    """Return the inputs and outputs of one signature of a SavedModel.
 
     Args:
         data: The content of ``saved_model.pb``.
@@ -139,7 +139,7 @@ def _dims(data: memoryview) -> list[int | None] | None:
             return None
         if number == 2:
             size = dict(_fields(value)).get(1, 0)
-            dims.append(None if size >> 63 else size)  # -1, as 64 bits without a sign
+            dims.append(None if size >> 63 else size)  # -1 as an unsigned number
     return dims
 
 
@@ -154,7 +154,7 @@ def _text(data: Any) -> str:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field: whole numbers as they are, everything else as bytes."""
+    """Yield number and value of each field: integers as they are, everything else as bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

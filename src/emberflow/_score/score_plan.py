@@ -51,7 +51,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan:
-    """What Spark is given: the columns to send and as what, the task's orders, the schema, the tasks' resources."""
+    """The planned job: the columns to send and their names, the task's spec, the schema, the tasks' resources."""
 
     columns: Mapping[str, str]
     spec: ScoreSpec
@@ -60,7 +60,7 @@ class ScorePlan:
 
 
 def check_frame(df: Any) -> None:
-    """Refuse what is no DataFrame, or one whose columns cannot be told apart."""
+    """Reject what is no DataFrame, and a DataFrame with ambiguous column names."""
     if not hasattr(df, "mapInArrow"):
         raise ConfigError(
             f"The first argument must be a Spark DataFrame. Received: {type(df).__name__}.",
@@ -87,7 +87,7 @@ def plan_scoring(df: "DataFrame", source: ModelSource, facts: ModelFacts, reques
     outputs, fields = output_columns(facts, request.outputs, kept, error_column)
     rows = next((tensor.rows for tensor in facts.inputs if tensor.rows is not None), None)
     names = tuple(tensor.name for tensor in facts.outputs) or tuple(plan.name for plan in outputs)
-    # Spark's own mapInArrow stumbles over names with dots and backticks: columns travel by number.
+    # Spark's mapInArrow fails on names with dots and backticks: columns are sent under numbered names.
     short = {name: f"c{at}" for at, name in enumerate(used_columns(df.columns, kept, inputs))}
     spec = ScoreSpec(
         source=dataclasses.replace(source, outputs=names),

@@ -1,4 +1,4 @@
-"""What runs inside each Spark task: the model where the task's devices are, then the task's rows through it."""
+"""The scoring task: loads the model on the task's devices, then scores the task's rows."""
 
 import itertools
 import os
@@ -12,13 +12,11 @@ from emberflow._score.gpu_scorer import gpu_scorer
 from emberflow._score.scoring import ScoreSpec, local_scorer, rescored
 from emberflow._task.gpus import gpu_environment, visible_devices
 
-QUIET = {
-    "TF_CPP_MIN_LOG_LEVEL": "2"
-}  # else TensorFlow opens each executor's log with a page about CPU features
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # otherwise TensorFlow fills each executor's log with CPU features
 
 
 def score_task(spec: ScoreSpec, batches: Iterator[Any]) -> Iterator[Any]:
-    """Score the rows of one task; a task without rows does not even load the model."""
+    """Score the rows of one task; a task without rows does not load the model."""
     filled = (_numbered(batch) for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
@@ -34,10 +32,9 @@ def _numbered(batch: Any) -> Any:
 
 
 def _scorer(spec: ScoreSpec, held: ExitStack) -> Callable[[Any], Any]:
-    """Return what scores a batch: the process that holds the task's GPUs, or without GPUs this one.
+    """Return a function that scores a batch: in the process that holds the task's GPUs, or without GPUs in this one.
 
-    Spark uses its Python processes again, for functions of others too: one whose TensorFlow sees GPUs cannot be
-    made to forget them.
+    Spark reuses its Python processes, also for other functions, and TensorFlow cannot release GPUs that it has seen.
     """
     from pyspark import TaskContext
 
@@ -68,7 +65,7 @@ def _sees_gpus() -> bool:
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables for the length of the block: other functions use this process after us."""
+    """Set these variables for the length of the block: other functions use this process afterwards."""
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -1,4 +1,4 @@
-"""Rows in, the same rows with the model's answers out: batches of Spark's, cut for the model, and cut back."""
+"""Rows in, the same rows with the model's results out: Spark's batches are cut for the model, and back."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -19,18 +19,18 @@ from emberflow.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSpec:
-    """All that a task is sent.
+    """Everything that a task needs.
 
     Attributes:
         source: The model.
         tensors: The model's inputs as it describes them.
         inputs: How they come from columns.
-        outputs: What columns the answers become.
+        outputs: The columns of the results.
         keep: The columns that stay, in order, and their names in the task's batches.
         batch_size: Rows in one call of the model.
         errors: What to do with rows that do not fit: "raise", "null" or "keep".
         error_column: The name of the column of reasons, for "keep".
-        rows: The number of rows that the model insists on, if any.
+        rows: The number of rows that a call of the model must have, if any.
         gpus: GPUs of this task.
         gpu_resource: Spark's name for them.
     """
@@ -49,9 +49,9 @@ class ScoreSpec:
 
 
 def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield each batch with its answers beside the kept columns, which are passed on untouched.
+    """Yield each batch with its results beside the kept columns, which are unchanged.
 
-    The model sees batches of `batch_size` rows, wherever Spark cut its own; what it says is cut back to them.
+    The model sees batches of `batch_size` rows, independent of Spark's batches; its results are cut back to those.
     """
     wanted = sorted({column.leaf.path[0] for plan in spec.inputs for column in plan.columns})
     waiting: deque[Any] = deque()
@@ -71,7 +71,7 @@ def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any
 
 
 def _ready(spec: ScoreSpec, waiting: "deque[Any]", done: Any) -> Generator[Any, None, Any]:
-    """Yield the batches whose rows all have answers; return the answers that are left."""
+    """Yield the batches whose rows all have results; return the results that are left."""
     while waiting and done is not None and done.num_rows >= waiting[0].num_rows:
         batch = waiting.popleft()
         yield _out(spec, batch, done.slice(0, batch.num_rows))
@@ -106,13 +106,13 @@ def _out(spec: ScoreSpec, batch: Any, answers: Any) -> Any:
 
 
 def score_here(spec: ScoreSpec, predict: Predict, batch: Any) -> Any:
-    """Return the answers for a batch of input columns as a batch of output columns."""
+    """Return the results for a batch of input columns as a batch of output columns."""
     groups, bad = row_groups(spec.inputs, batch)
     if bad and spec.errors == "raise":
         row, reason = min(bad.items())
         raise DataError(
             f"{reason} It is row {row} of a batch of {batch.num_rows}, in which {len(bad)} rows do not fit.",
-            fix='Repair or filter these rows in Spark, or pass errors="null" or errors="keep".',
+            fix='Fix or filter these rows in Spark, or pass errors="null" or errors="keep".',
         )
     answers = [call_model(predict, group, spec.rows) for group in groups]
     columns = [_answers(plan, groups, answers, batch.num_rows) for plan in spec.outputs]
@@ -144,6 +144,6 @@ def _answers(plan: OutputPlan, groups: list[RowGroup], answers: list[dict[str, A
 
 
 def local_scorer(spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
-    """Return the scoring of batches in this process, by a model that it loads once."""
+    """Return a function that scores batches in this process with a model that is loaded once."""
     predict = predictor_of(spec.source, spec.tensors, threads)
     return lambda batch: score_here(spec, predict, batch)
