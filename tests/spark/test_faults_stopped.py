@@ -47,7 +47,7 @@ def join(ctx: Any) -> tuple[Any, Any]:
     """Take part in periodic averaging with one number."""
     from emberflow.strategies.periodic.value_layout import Spec
 
-    client = ctx._averaging.client()
+    client = ctx._services.averaging.client()
     specs = [Spec(size=1, dtype="float64", rule="delta")]
     return client, client.open(specs, [np.zeros(1)], "delta")[0]
 

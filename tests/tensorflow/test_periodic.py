@@ -27,7 +27,7 @@ def train(notes: Path, ctx: Any) -> dict[str, Any]:
     rows = noted(ctx, notes / f"seen-{ctx.rank}", batch_size=16)
     model.fit(rows, epochs=EPOCHS, verbose=0, callbacks=[sync])
     missing = sync.finish()
-    address = ctx._averaging._addresses[0]
+    address = ctx._services.averaging._addresses[0]
     return {
         "missing": missing,
         "refused": is_refused(address) if ctx.is_chief else None,
