@@ -145,7 +145,7 @@ def test_a_killed_process_is_an_error_and_the_next_task_starts_another(local_dir
         return lambda _: os.kill(os.getpid(), signal.SIGKILL)
 
     with (
-        pytest.raises(ModelError, match="ended without a word"),
+        pytest.raises(ModelError, match="exited without reporting a result"),
         gpu_scorer(spec_of(dies, "dies"), (device,)) as score,
     ):
         score(BATCH)

@@ -16,15 +16,14 @@ import pyarrow as pa
 from emberflow._feed.feed_progress import Progress, timed
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.spool import SpoolFile
+from emberflow._protocol.byte_blocks import LENGTH, receive_exactly
 from emberflow.errors import DataError
-
-_LENGTH_BYTES = 8
 
 
 def send_spool(sock: socket.socket, name: str, file: SpoolFile) -> None:
     """Hand a finished spool over a Unix socket; the caller still closes its own descriptor."""
     text = json.dumps([name, file.facts.to_json()]).encode()
-    socket.send_fds(sock, [len(text).to_bytes(_LENGTH_BYTES, "big")], [file.fd])
+    socket.send_fds(sock, [LENGTH.pack(len(text))], [file.fd])
     sock.sendall(text)
 
 
@@ -33,15 +32,17 @@ def receive_spool(sock: socket.socket) -> tuple[str, SpoolFile]:
 
     How long to wait is the socket's own timeout.
     """
-    head, fds, _, _ = socket.recv_fds(sock, _LENGTH_BYTES, 1)
+    head, fds, _, _ = socket.recv_fds(sock, LENGTH.size, 1)
     try:
-        head += _exactly(sock, _LENGTH_BYTES - len(head))
-        name, facts = json.loads(_exactly(sock, int.from_bytes(head, "big")))
+        head += receive_exactly(sock, LENGTH.size - len(head))
+        name, facts = json.loads(receive_exactly(sock, *LENGTH.unpack(head)))
         if not fds:
             raise _broken_off()
-    except BaseException:
+    except BaseException as error:
         for fd in fds:
             os.close(fd)
+        if isinstance(error, ConnectionResetError):
+            raise _broken_off() from error
         raise
     return name, SpoolFile(fd=fds[0], facts=ShardFacts.from_json(facts))
 
@@ -120,17 +121,6 @@ class _CompleteStream:
 
     def close(self) -> None:
         self.closed = True
-
-
-def _exactly(sock: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = sock.recv(min(size, 1 << 20))
-        if not part:
-            raise _broken_off()
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def _broken_off() -> DataError:

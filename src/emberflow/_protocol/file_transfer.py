@@ -9,10 +9,11 @@ import socket
 import struct
 from typing import IO
 
+from emberflow._protocol.byte_blocks import LENGTH, receive_exactly
+
 FETCH, VALUE = 1, 2
 CHUNK = 1 << 20
 _REQUEST = struct.Struct("!BIQ")
-_SIZE = struct.Struct("!Q")
 
 
 class KeepError(OSError):
@@ -29,29 +30,18 @@ def receive_request(sock: socket.socket) -> tuple[int, int, int] | None:
     first = sock.recv(1)
     if not first:
         return None
-    kind, rank, size = _REQUEST.unpack(first + receive_bytes(sock, _REQUEST.size - 1))
+    kind, rank, size = _REQUEST.unpack(first + receive_exactly(sock, _REQUEST.size - 1))
     return kind, rank, size
 
 
 def send_size(sock: socket.socket, size: int) -> None:
     """Announce a file's size, or confirm it."""
-    sock.sendall(_SIZE.pack(size))
+    sock.sendall(LENGTH.pack(size))
 
 
 def receive_size(sock: socket.socket) -> int:
     """Return what `send_size` sent."""
-    return int(_SIZE.unpack(receive_bytes(sock, _SIZE.size))[0])
-
-
-def receive_bytes(sock: socket.socket, size: int) -> bytes:
-    """Return exactly so many bytes."""
-    data = bytearray()
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            raise ConnectionResetError("the other side has closed the connection")
-        data += part
-    return bytes(data)
+    return int(LENGTH.unpack(receive_exactly(sock, LENGTH.size))[0])
 
 
 def send_file(sock: socket.socket, fd: int, size: int) -> None:

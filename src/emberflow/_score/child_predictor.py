@@ -1,10 +1,8 @@
 """A model in a process of its own, for a task whose Python process already sees other GPUs."""
 
 import dataclasses
-import io
 import pickle
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from emberflow._plan import deadlines
+from emberflow._protocol.byte_blocks import receive_block, send_block
 from emberflow._score.predictor import located
 from emberflow._score.scoring import ScoreSpec, local_scorer
 from emberflow.errors import EmberflowError, ModelError
-
-_SIZE = struct.Struct("!Q")
 
 
 @contextmanager
@@ -29,29 +26,29 @@ def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]
     child = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
     theirs.close()
     try:
-        with ours, ours.makefile("rwb") as stream:
-            yield scorer_over(stream, spec, threads)
+        with ours:
+            yield scorer_over(ours, spec, threads)
     finally:
         try:
-            child.wait(deadlines.SCORER_END_TIMEOUT)  # it exits when our side of the stream closes
+            child.wait(deadlines.SCORER_END_TIMEOUT)  # it ends when our side of the connection is closed
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
 
 
-def scorer_over(stream: io.BufferedRWPair, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
+def scorer_over(sock: socket.socket, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
     """Load the model in the process at the other end; return a function that scores a batch there."""
     if spec.source.kind != "function":
         here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
         spec = dataclasses.replace(spec, source=here)
-    _request(stream, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
-    return lambda batch: _from_bytes(_request(stream, _to_bytes(batch)))
+    _request(sock, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
+    return lambda batch: _from_bytes(_request(sock, _to_bytes(batch)))
 
 
-def _request(stream: io.BufferedRWPair, data: bytes) -> bytes:
+def _request(sock: socket.socket, data: bytes) -> bytearray:
     try:
-        _send(stream, data)
-        reply = _receive(stream)
+        send_block(sock, data)
+        reply = receive_block(sock)
     except ConnectionError:
         reply = None
     if reply is None:
@@ -64,14 +61,14 @@ def _request(stream: io.BufferedRWPair, data: bytes) -> bytes:
     return reply[1:]
 
 
-def serve(stream: io.BufferedRWPair, before: Callable[[], None] = lambda: None) -> None:
-    """Load the model that the first message names, then answer batches until the stream ends.
+def serve(sock: socket.socket, before: Callable[[], None] = lambda: None) -> None:
+    """Load the model that the first message names, then answer batches until the other side closes the connection.
 
     Args:
-        stream: The connection to a task.
+        sock: The connection to a task.
         before: Called before a model is loaded; its errors are sent to the task.
     """
-    order = _receive(stream)
+    order = receive_block(sock)
     score: Callable[[Any], Any] | None = None
     while order is not None:
         try:
@@ -87,29 +84,16 @@ def serve(stream: io.BufferedRWPair, before: Callable[[], None] = lambda: None) 
             reply = b"!" + pickle.dumps(
                 ModelError(problem, fix="Score a few of the rows on one machine to see why.")
             )
-        _send(stream, reply)
-        order = _receive(stream)
+        send_block(sock, reply)
+        order = receive_block(sock)
 
 
-def _spec_of(order: bytes) -> tuple[ScoreSpec, int]:
+def _spec_of(order: bytearray) -> tuple[ScoreSpec, int]:
     """Return what to load and its threads; modules are imported from the task's own paths."""
     paths, spec = pickle.loads(order)
     sys.path.extend(path for path in paths if path not in sys.path)
     loaded: tuple[ScoreSpec, int] = pickle.loads(spec)
     return loaded
-
-
-def _send(stream: io.BufferedRWPair, data: bytes) -> None:
-    stream.write(_SIZE.pack(len(data)))
-    stream.write(data)
-    stream.flush()
-
-
-def _receive(stream: io.BufferedRWPair) -> bytes | None:
-    head = stream.read(_SIZE.size)
-    if len(head) < _SIZE.size:
-        return None
-    return stream.read(*_SIZE.unpack(head))
 
 
 def _to_bytes(batch: Any) -> bytes:
@@ -119,11 +103,11 @@ def _to_bytes(batch: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _from_bytes(data: bytes) -> Any:
+def _from_bytes(data: bytearray) -> Any:
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as end, end.makefile("rwb") as both:
-        serve(both)
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        serve(connection)

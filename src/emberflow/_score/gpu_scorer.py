@@ -36,8 +36,8 @@ _TRIES = 3
 @contextmanager
 def gpu_scorer(spec: ScoreSpec, devices: tuple[str, ...]) -> Iterator[Callable[[Any], Any]]:
     """Yield a function that scores a batch in the process that holds these GPUs for the whole executor."""
-    with connected(devices) as sock, sock.makefile("rwb") as stream:
-        yield scorer_over(stream, spec, threads=0)
+    with connected(devices) as sock:
+        yield scorer_over(sock, spec, threads=0)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from emberflow._plan import deadlines
+from emberflow._protocol.byte_blocks import receive_exactly
 from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
 from emberflow._protocol.sockets import readable
 from emberflow._score.child_predictor import serve
@@ -74,8 +75,7 @@ class GpuServer:
         try:
             with sock, suppress(OSError):
                 if self._is_proven(sock):
-                    with sock.makefile("rwb") as stream:
-                        serve(stream, self._claim_once)
+                    serve(sock, self._claim_once)
         finally:
             with self._lock:
                 self._active -= 1
@@ -86,13 +86,7 @@ class GpuServer:
         challenge = Challenge(self._key, PURPOSE)
         sock.settimeout(deadlines.HANDSHAKE_TIMEOUT)
         sock.sendall(challenge.greeting)
-        answer = b""
-        while len(answer) < ANSWER_SIZE:
-            part = sock.recv(ANSWER_SIZE - len(answer))
-            if not part:
-                return False
-            answer += part
-        reply = challenge.reply_to(answer)
+        reply = challenge.reply_to(bytes(receive_exactly(sock, ANSWER_SIZE)))
         sock.sendall(reply)
         sock.settimeout(None)
         return reply != REFUSED
