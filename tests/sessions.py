@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberflow.local.cluster import _environment, local_cluster
-from emberflow.local.daemons import daemon_group, hear
+from emberflow.local.daemons import daemon_group, wait_until_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -149,8 +149,10 @@ def connect_server() -> "Iterator[str]":
         for key, value in (SETTINGS | CONNECT_SETTINGS).items():
             command += ["--conf", f"{key}={value}"]
         command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-        server = group.start("Connect", command, env, listen_for=r"Connect server started at: \S*?(\d+)\s*$")
-        port = hear(server, time.monotonic() + START_TIMEOUT)
+        server = group.start(
+            "Connect", command, env, ready_pattern=r"Connect server started at: \S*?(\d+)\s*$"
+        )
+        port = wait_until_ready(server, time.monotonic() + START_TIMEOUT)
         try:
             yield f"sc://127.0.0.1:{port}"
         finally:

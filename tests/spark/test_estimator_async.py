@@ -101,7 +101,7 @@ def test_other_rows_than_those_of_the_checkpoint_are_refused(
     estimator("periodic", epochs=1, checkpointDir=folder).fit(rows)
     changed = rows.withColumn("label", (rows["label"] + 1) % 10)
     with pytest.raises(
-        ef.NodeFailedError, match="The rows must be those that the position was taken on"
+        ef.NodeFailedError, match="The rows must be the same as when the position was recorded"
     ) as caught:
         estimator("periodic", epochs=2, checkpointDir=folder).fit(changed)
     assert caught.value.exception_type == "DataError"

@@ -75,11 +75,11 @@ def test_a_stream_is_one_pass_without_position(tmp_path: Path) -> None:
 def test_errors_of_the_feed_reach_the_trainer(tmp_path: Path) -> None:
     def broken() -> Any:
         yield batch_of(0, 10)
-        raise DataError("The rows of the shard must come whole.", fix="See the task.")
+        raise DataError("The rows of the shard must be complete.", fix="See the task.")
 
     facts, batches = first_facts(broken())
     feed = Feed({"train": Stream(name="train", rank=0, batches=batches, facts=merge_shards([facts]))})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must come whole"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be complete"):
         ids_of(feed.dataset("train", DatasetOptions(batch_size=4)))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emberflow.errors import ClusterError, StartTimeoutError
-from emberflow.local.daemons import daemon_group, hear
+from emberflow.local.daemons import daemon_group, wait_until_ready
 
 SOON = 20.0
 
@@ -33,7 +33,7 @@ def test_hear_returns_what_the_group_matched() -> None:
         child = group.start(
             "child", ["sh", "-c", "echo noise; echo port=7 up; read x"], os.environ, r"port=(\d+)"
         )
-        assert hear(child, time.monotonic() + SOON) == "7"
+        assert wait_until_ready(child, time.monotonic() + SOON) == "7"
         assert child.log.read_text().startswith("noise\n")
 
 
@@ -46,9 +46,9 @@ def test_the_folder_is_private_and_gone_after_the_block() -> None:
 def test_children_and_theirs_end_with_the_block() -> None:
     with daemon_group("emberflow-test-") as group:
         child = group.start("child", ["sh", "-c", "sleep 600 & echo pid=$!; wait"], os.environ, r"pid=(\d+)")
-        grandchild = int(hear(child, time.monotonic() + SOON))
+        grandchild = int(wait_until_ready(child, time.monotonic() + SOON))
         second = group.start("second", ["sh", "-c", "echo up; sleep 600"], os.environ, r"(up)")
-        hear(second, time.monotonic() + SOON)
+        wait_until_ready(second, time.monotonic() + SOON)
     assert gone(grandchild)
     assert child.process.returncode == second.process.returncode == -signal.SIGKILL
 
@@ -56,22 +56,22 @@ def test_children_and_theirs_end_with_the_block() -> None:
 def test_a_child_that_fails_is_an_error_with_its_log() -> None:
     with daemon_group("emberflow-test-") as group:
         child = group.start("child", ["sh", "-c", "echo no such port >&2; exit 3"], os.environ, "(never)")
-        with pytest.raises(ClusterError, match=r"(?s)child ended with exit code 3.*no such port"):
-            hear(child, time.monotonic() + SOON)
+        with pytest.raises(ClusterError, match=r"(?s)child exited with code 3.*no such port"):
+            wait_until_ready(child, time.monotonic() + SOON)
 
 
 def test_a_killed_child_is_named_with_its_signal() -> None:
     with daemon_group("emberflow-test-") as group:
         child = group.start("child", ["sh", "-c", "kill -TERM $$"], os.environ, "(never)")
-        with pytest.raises(ClusterError, match="child was ended by SIGTERM"):
-            hear(child, time.monotonic() + SOON)
+        with pytest.raises(ClusterError, match="child was killed by SIGTERM"):
+            wait_until_ready(child, time.monotonic() + SOON)
 
 
 def test_a_silent_child_is_a_timeout() -> None:
     with daemon_group("emberflow-test-") as group:
         child = group.start("child", ["sleep", "600"], os.environ, "(never)")
         with pytest.raises(StartTimeoutError, match="child was not ready in time"):
-            hear(child, time.monotonic() + 0.05)
+            wait_until_ready(child, time.monotonic() + 0.05)
 
 
 def test_an_exception_in_the_block_ends_the_children() -> None:
@@ -90,10 +90,11 @@ def test_an_exception_in_the_block_ends_the_children() -> None:
 
 OWNER = """
 import os, sys, time
-from emberflow.local.daemons import daemon_group, hear
+from emberflow.local.daemons import daemon_group, wait_until_ready
 with daemon_group("emberflow-test-") as group:
     child = group.start("child", ["sh", "-c", "sleep 600 & echo pid=$!; wait"], os.environ, r"pid=(\\d+)")
-    print(hear(child, time.monotonic() + 20), child.process.pid, group._keeper.pid, group.folder, flush=True)
+    grandchild = wait_until_ready(child, time.monotonic() + 20)
+    print(grandchild, child.process.pid, group._keeper.pid, group.folder, flush=True)
     sys.stdin.read()
 """
 

@@ -95,7 +95,7 @@ def test_a_stream_that_breaks_off_is_an_error(pair: Any, kept: int) -> None:
         writer.write_batch(batch_of(100))
     pair[0].sendall(sink.getvalue().to_pybytes()[:kept])
     pair[0].close()
-    with pytest.raises(DataError, match="must come whole"):
+    with pytest.raises(DataError, match="must be complete"):
         list(receive_batches(pair[1]))
 
 

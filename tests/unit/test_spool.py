@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error() -> None:
 def test_a_file_that_was_cut_off_is_an_error(tmp_path: Path, kept: int) -> None:
     file = spool_of(tmp_path, [batch_of([1, 2])])
     os.ftruncate(file.fd, kept if kept >= 0 else file.facts.bytes + kept)
-    with pytest.raises(DataError, match="must be whole"):
+    with pytest.raises(DataError, match="must be complete"):
         Spool(file)
     file.close()
 
@@ -160,7 +160,7 @@ def test_a_file_that_was_cut_off_is_an_error(tmp_path: Path, kept: int) -> None:
 def test_a_file_with_a_broken_end_is_an_error(tmp_path: Path) -> None:
     file = spool_of(tmp_path, [batch_of([1, 2])])
     os.pwrite(file.fd, b"\0" * 10, file.facts.bytes - 10)
-    with pytest.raises(DataError, match="must be whole"):
+    with pytest.raises(DataError, match="must be complete"):
         Spool(file)
     file.close()
 

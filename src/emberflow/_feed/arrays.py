@@ -1,4 +1,4 @@
-"""The shape of Arrow columns: leaves of structs, levels of lists, lengths. Nothing is copied here."""
+"""The shape of Arrow columns: leaves of structs, levels of lists, lengths. No function copies data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from emberflow.errors import ConfigError
 
 KEY = "__ef_key"
-RESERVED = "__ef_"  # our own columns begin so: never shown to the user
+RESERVED = "__ef_"  # prefix of internal columns, which are never shown to the user
 
 _VECTOR_FIELDS = ["type", "size", "indices", "values"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeafColumn:
-    """One column that a tensor can come from: `path` leads to it through struct columns."""
+    """A column without fields of its own, from which a tensor is made; `path` leads to it through struct columns."""
 
     name: str
     type: Any
     path: tuple[str, ...]
 
     def array_in(self, batch: Any) -> Any:
-        """Return this leaf's array in a record batch; a null struct makes null leaves."""
+        """Return this leaf's array in a record batch; leaves of a null struct are null."""
         array = batch.column(self.path[0])
         for step in self.path[1:]:
             index = array.type.get_field_index(step)
@@ -34,7 +34,7 @@ class LeafColumn:
 
 
 def leaf_columns(schema: Any) -> Iterator[LeafColumn]:
-    """Yield the leaves of a schema: struct columns are opened, their fields named ``column.field``."""
+    """Yield the leaves of a schema: fields of a struct column are named ``column.field``."""
     for field in schema:
         if not field.name.startswith(RESERVED):
             yield from _leaves(field.type, (field.name,))
@@ -64,7 +64,7 @@ def find_leaf_columns(leaves: Sequence[LeafColumn], name: str) -> list[LeafColum
 
 
 def is_vector(kind: Any) -> bool:
-    """Tell whether a type is what Spark ML's VectorUDT becomes in Arrow."""
+    """Tell whether a type is the Arrow form of Spark ML's VectorUDT."""
     return pa.types.is_struct(kind) and [field.name for field in kind] == _VECTOR_FIELDS
 
 
@@ -89,7 +89,7 @@ def is_bytes(kind: Any) -> bool:
 
 
 def list_levels(kind: Any) -> tuple[int, Any]:
-    """Return how many lists are nested in a type, and the type inside of them all."""
+    """Return the number of nested lists in a type, and the type inside them."""
     levels = 0
     while is_list(kind):
         levels, kind = levels + 1, kind.value_type
@@ -140,7 +140,7 @@ def valid_rows(array: Any) -> NDArray[np.bool_] | None:
 
 
 def word_view(array: Any) -> NDArray[Any]:
-    """Return the values of a fixed-width array as numpy sees them: dates and times as whole numbers."""
+    """Return the values of a fixed-width array as numpy sees them: dates and times as integers."""
     if pa.types.is_temporal(array.type):
         array = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
     dtype = array.type.to_pandas_dtype()

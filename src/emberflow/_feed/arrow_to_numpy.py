@@ -69,14 +69,14 @@ def can_view(column: Column, facts: ColumnFacts) -> bool:
 
 
 def _opened(column: Column, array: Any) -> tuple[NDArray[np.int64], Any]:
-    """Return the lengths of an array's rows, and what is in the rows, one after the other."""
+    """Return the lengths of an array's rows, and the concatenated content of the rows."""
     sizes = np.diff(offsets_of(array)).astype(np.int64)
     valid = valid_rows(array)
     if column.decode:
         width = np.dtype(column.dtype).itemsize * max(1, math.prod(column.shape))
         array = array if valid is None else array.fill_null(b"")
         sizes = np.diff(offsets_of(array)).astype(np.int64)
-        if (sizes % width).any():  # the facts know the shortest and the longest row only
+        if (sizes % width).any():  # the facts hold the shortest and the longest row only
             raise DataError(
                 f"Column {column.name!r} must hold a multiple of {width} bytes in each row. "
                 f"Received: {int(sizes[sizes % width != 0][0])} bytes in one.",
@@ -84,7 +84,7 @@ def _opened(column: Column, array: Any) -> tuple[NDArray[np.int64], Any]:
             )
         return sizes // width, _decoded(column, array)
     if valid is not None:
-        sizes[~valid] = 0  # a null row is an empty one where the user declared a null_value
+        sizes[~valid] = 0  # with a declared null_value, a null row is an empty row
     return sizes, normalized(array.flatten())
 
 
@@ -104,7 +104,7 @@ def _dense(column: Column, array: Any, lengths: tuple[int, ...]) -> NDArray[Any]
 
 
 def _decoded(column: Column, array: Any) -> NDArray[Any]:
-    """Return the numbers in all binary values, one after the other."""
+    """Return the numbers of all binary values, concatenated."""
     offsets = offsets_of(array)
     start, stop = int(offsets[0]), int(offsets[-1])
     buffer = array.buffers()[2]

@@ -1,4 +1,4 @@
-"""`tf.data.Dataset` over one shard, as ``ctx.dataset`` gives it."""
+"""`tf.data.Dataset` over one shard: what ``ctx.dataset`` returns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Names = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """The rows of this rank, and what is known of everybody's.
+    """The rows of this rank, and the facts of all ranks' rows.
 
     Attributes:
         name: The data's name, such as ``train``.
@@ -39,7 +39,7 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions:
-    """What the user asks of a dataset.
+    """The arguments of ``ctx.dataset``.
 
     Attributes:
         batch_size: Rows in one step of one worker.
@@ -48,16 +48,16 @@ class DatasetOptions:
             model expects to the column. With it, batches are tuples ``(features, label[, weight])``.
         label: Likewise; a column, or several for a model with several outputs.
         weight: The column of sample weights.
-        columns: Without `features`: the columns of the dict that a batch is; None takes all.
-        shuffle: Whether each epoch has its own order. Without it rows come in their canonical order.
-        seed: What the orders come from: the same seed and rows give the same orders in every run.
-        start_at: Where an earlier attempt stood.
-        strict_resume: Refuse to start when the rows are not those that `start_at` was recorded on; else
-            the epoch begins anew, with a warning.
+        columns: Without `features`: the columns of a batch, which is a dict; None for all.
+        shuffle: Whether each epoch has its own order. Otherwise rows are in their canonical order.
+        seed: Seed of the orders: the same seed and rows result in the same orders in every run.
+        start_at: The position at which to resume.
+        strict_resume: Raise an error when the rows differ from those that `start_at` was recorded on;
+            otherwise the epoch starts again, with a warning.
         shapes: Dense dimensions of one row, by column; None in front for a ragged one.
         dtypes: Dtype by column; for a binary column, the dtype of the numbers in it.
-        null_value: What stands for null, by column.
-        alone: Whether this rank takes as many steps as its own rows make, whatever the others do.
+        null_value: The value in place of null, by column.
+        alone: Whether the number of steps follows from this rank's rows only.
     """
 
     batch_size: int | None = None
@@ -103,7 +103,7 @@ class DatasetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedDataset:
-    """A dataset that was made, and the way to ask where its consumer stands.
+    """A dataset, and the position of its consumer.
 
     Attributes:
         dataset: The `tf.data.Dataset`.
@@ -116,16 +116,16 @@ class TrackedDataset:
     consumed: ConsumedTag
 
     def position(self, steps: int | None = None) -> Position:
-        """Return where the consumer of the dataset stands.
+        """Return the position of the dataset's consumer.
 
-        Batches that were read ahead are not counted, as long as nothing reads ahead behind this dataset:
-        a `prefetch` or a parallel `map` that you add, or a strategy that fetches to a device. Then say how
-        many `steps` were trained since the dataset was made, over all its iterations.
+        Batches that were read ahead are not counted, unless something reads ahead after this dataset: a
+        `prefetch` or a parallel `map` that you add, or a strategy that fetches to a device. In that case pass the
+        number of `steps` trained since the dataset was made, over all its iterations.
         """
         if self.epochs is None:
             raise DataError(
-                "A position is a place among rows. Received: a shard without any.",
-                fix="Ask ctx.rows() first, and train only where it is not 0.",
+                "A position needs rows. Received: a shard without rows.",
+                fix="Check ctx.rows() first, and train only where it is not 0.",
             )
         if steps is not None:
             return self.epochs.position_after(steps)
@@ -135,9 +135,8 @@ class TrackedDataset:
 def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | None = None) -> TrackedDataset:
     """Return a dataset of whole batches over a shard.
 
-    One iteration is one epoch, and the next iteration takes the next order; an iteration begins when its
-    first batch is asked for. All ranks take the same number of steps; a rank with few rows has empty
-    batches among them.
+    One iteration is one epoch, and each iteration has its own order. An iteration starts when its first batch
+    is requested. All ranks have the same number of steps; a rank with few rows has empty batches among them.
     """
     columns, arrange = choose_columns(shard.facts, options)
     groups = group_columns(columns)

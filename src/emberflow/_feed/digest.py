@@ -1,8 +1,8 @@
 """An order-free digest of rows: the same rows give the same digest in any order and any batches.
 
-It answers one question: does a later attempt hold the same rows, so that it may go on in the middle of an
-epoch? Keys and numbers are hashed whole; of texts, binaries and lists the length and sixteen values spread
-over them, so that a digest costs little beside what Spark takes to deliver the row.
+It decides whether a later attempt holds the same rows, and so may resume in the middle of an epoch. Keys and
+numbers are hashed completely; of strings, binaries and lists only the length and sixteen evenly spaced values, so
+that a digest costs little compared with the delivery of the row by Spark.
 """
 
 from collections.abc import Callable
@@ -53,10 +53,10 @@ def add_digests(one: int, other: int) -> int:
 
 
 def _mix(total: Words, words: Words) -> None:
-    """Take a column into the rows' hashes, in place: two passes, no copies."""
+    """Mix a column into the rows' hashes, in place: two passes, no copies."""
     np.bitwise_xor(total, words, out=total)
     np.multiply(total, _FACTOR, out=total)
-    # A product carries upwards only: without this the top bits of a word would reach no lower bit.
+    # A product carries upwards only: without this step the top bits of a word would not affect lower bits.
     np.bitwise_xor(total, total >> np.uint64(32), out=total)
 
 
@@ -114,7 +114,7 @@ def _samples(array: Any) -> Words:
 
 
 def _values(array: Any) -> NDArray[Any]:
-    """Return one whole number for each value that the offsets of an array point at."""
+    """Return one integer for each value that the offsets of an array point at."""
     if is_text(array.type) or is_bytes(array.type):
         buffer = array.buffers()[2]
         return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)

@@ -1,4 +1,4 @@
-"""The epochs of one shard: which rows come when, from a start in the middle of an epoch on."""
+"""The epochs of one shard: the order of its rows, also from a start in the middle of an epoch."""
 
 import logging
 import warnings
@@ -22,7 +22,7 @@ _log = logging.getLogger("emberflow")
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """All that decides the order of one rank's rows.
+    """The inputs of the order of one rank's rows.
 
     Attributes:
         name: The data's name.
@@ -30,7 +30,7 @@ class EpochPlan:
         shards: The facts of all of them.
         batch_sizes: The batch size of each.
         shuffle: Whether each epoch has its own order.
-        seed: What the orders come from.
+        seed: Seed of the orders.
     """
 
     name: str
@@ -74,7 +74,7 @@ class EpochPlan:
         )
 
     def start(self, position: Position | None, *, strict: bool) -> "EpochSegment":
-        """Return where to begin: at the position, or at the start of its epoch if the rows are others."""
+        """Return where to start: at the position, or at the start of its epoch if the rows differ."""
         if position is None:
             return self.segment(0)
         self._check_order(position)
@@ -89,7 +89,7 @@ class EpochPlan:
         return self.segment(position.epoch)
 
     def segment(self, epoch: int, earlier: tuple[tuple[int, int], ...] = ()) -> "EpochSegment":
-        """Return an epoch, or what the earlier steps of it left, cut by the present batch sizes."""
+        """Return an epoch, or the rest of it after the earlier steps, divided by the present batch sizes."""
         left = [shard.rows - rows_taken(shard.rows, earlier) for shard in self.shards]
         if not any(left) and earlier:
             return self.segment(epoch + 1)
@@ -115,13 +115,13 @@ class EpochPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSegment:
-    """One epoch, or what is left of it, cut into steps.
+    """One epoch, or the rest of it, divided into steps.
 
     Attributes:
         epoch: Its number.
-        steps: How many steps the rows are cut into that the earlier steps left.
+        steps: Number of steps for the rows that the earlier steps left.
         rows: All rows of the shard.
-        done: How many of these steps were taken before.
+        done: Number of these steps that were taken before.
         earlier: Steps taken before with other batch sizes; see `Position`.
     """
 
@@ -147,9 +147,9 @@ class EpochSegment:
 
 
 class Epochs:
-    """Hands out one epoch after the other as windows: arrays, the bounds of their batches, their tags.
+    """Yields epochs as windows: arrays, the bounds of their batches, and their tags.
 
-    A tag is the number of a step counted over all epochs, so that the consumer's side can say what it
+    A tag is the number of a step counted over all epochs, so that the consumer can report what it
     has taken. `windows` is called once for each iteration of the dataset.
     """
 
@@ -196,13 +196,13 @@ class Epochs:
     def windows(self) -> Iterator[tuple[object, ...]]:
         """Yield the windows of the next epoch."""
         if self._is_over:
-            # The dataset repeats until it has a whole epoch's batches; a first epoch that began in the
-            # middle has fewer, and an empty repetition is how tf.data is told to end it.
+            # The dataset repeats until it has the batches of a complete epoch; a first epoch that started in the
+            # middle has fewer, and an empty repetition ends it.
             self._is_over = False
             return
         segment = self._next
         self._next = self.plan.segment(segment.epoch + 1)
-        _log.debug("rank %d begins epoch %d of %s", self.plan.rank, segment.epoch, self.plan.name)
+        _log.debug("rank %d starts epoch %d of %s", self.plan.rank, segment.epoch, self.plan.name)
         order = self.plan.order(segment.epoch)
         for first, last in self._spans(segment):
             with self.progress.working():

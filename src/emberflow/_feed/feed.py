@@ -1,4 +1,4 @@
-"""All named data of one node, and the questions that the context asks of it."""
+"""All named data of one node, as the node's context uses it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from emberflow.errors import ConfigError, DataError
 
 
 class Feed:
-    """Hands out the rows of a node by the name of their data."""
+    """The rows of a node by the name of their data."""
 
     def __init__(self, data: Mapping[str, Shard | Stream]) -> None:
         self._data = dict(data)
@@ -30,11 +30,11 @@ class Feed:
         return self._datasets[name].dataset
 
     def position(self, name: str, steps: int | None = None) -> Position:
-        """Return where the consumer of the last dataset of this name stands; see `TrackedDataset.position`."""
+        """Return the position of the consumer of the last dataset of this name; see `TrackedDataset.position`."""
         self._find(name)
         if name not in self._datasets:
             raise ConfigError(
-                f"A position needs a dataset. Received: name={name!r}, of which none was made yet.",
+                f"A position needs a dataset. Received: name={name!r}, which has none yet.",
                 fix="Call ctx.dataset() first.",
             )
         return self._datasets[name].position(steps)
@@ -45,17 +45,17 @@ class Feed:
         if isinstance(data, Shard):
             return data.spool.rows
         raise DataError(
-            f"Rows that are not kept cannot be counted beforehand. Received: name={name!r} with cache=False.",
+            f"Rows that are not kept cannot be counted in advance. Received: name={name!r} with cache=False.",
             fix="Leave cache=False out.",
         )
 
     def contents(self, name: str) -> Contents:
-        """Return what all nodes hold together, to tell whether a later attempt has the same rows."""
+        """Return the count and digest of all nodes' rows, to decide whether a later attempt has the same rows."""
         data = self._find(name)
         return contents_of(data.facts.each if isinstance(data, Shard) else ())
 
     def arrow(self, name: str) -> Iterator[Any]:
-        """Yield this node's rows as record batches, in the order in which they came."""
+        """Yield this node's rows as record batches, in the order of arrival."""
         data = self._find(name)
         if isinstance(data, Shard):
             yield from data.spool.batches()
@@ -70,7 +70,7 @@ class Feed:
     def _find(self, name: str) -> Shard | Stream:
         if name not in self._data:
             raise ConfigError(
-                f"`name` must be one of the data that was passed. Received: name={name!r}; "
+                f"`name` must be one of the names in data=. Received: name={name!r}; "
                 f"there are: {', '.join(self._data) or 'none'}.",
                 fix='Pass data={"train": df} to emberflow.run, and use its names.',
             )

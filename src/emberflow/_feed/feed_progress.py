@@ -1,4 +1,4 @@
-"""Who waits for whom: counters of one feed."""
+"""Counters of one feed: rows, bytes, and the time spent waiting for its source and its sink."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -11,15 +11,15 @@ Item = TypeVar("Item")
 
 @dataclass(kw_only=True)
 class Progress:
-    """Counts what one side of a feed has done; one thread writes, any thread may read.
+    """The counters of one side of a feed; one thread writes, any thread may read.
 
     Attributes:
-        rows: Rows handed on.
+        rows: Rows passed on.
         bytes: Their size in Arrow or numpy.
-        source_seconds: Time spent waiting for rows to come (from Spark, or from files).
-        sink_seconds: Time spent waiting until rows were taken (by the trainer).
-        seconds: Time since the first row was asked for.
-        side: Which of both it waits for at this moment, if it does.
+        source_seconds: Time spent waiting for the source (Spark, or files).
+        sink_seconds: Time spent waiting for the sink (the trainer).
+        seconds: Time spent waiting or working in total.
+        side: The side that it waits for at this moment; empty while it works.
     """
 
     rows: int = 0
@@ -61,7 +61,7 @@ class Progress:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Count the time of the block as our own work."""
+        """Count the time of the block as work."""
         start = time.perf_counter()
         try:
             yield
@@ -70,7 +70,7 @@ class Progress:
 
 
 def timed(items: Iterable[Item], progress: Progress) -> Iterator[Item]:
-    """Yield the items; the time until each comes counts as waiting for the source."""
+    """Yield the items; the time until each arrives counts as waiting for the source."""
     source = iter(items)
     while True:
         with progress.timing("source"):

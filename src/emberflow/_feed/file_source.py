@@ -1,10 +1,9 @@
-"""Files that need no Spark work: each rank reads its own part of them.
+"""File sources, which need no Spark job: each rank reads its own part of the files.
 
-The seam is `FileSource`. A source lists its fragments once, in an order that repeats, and reads any range of
-rows of one of them; `rank_batches` does the rest: it balances the fragments over the ranks and gives each rank
-its rows as record batches with keys, in file order. From there on they are rows like those of a DataFrame: the
-same spool, the same epochs, the same positions. Sources are pickled to the executors, so they hold paths and
-options, never open files.
+The interface is `FileSource`. A source lists its fragments in a deterministic order, and reads any range of rows of
+a fragment. `rank_batches` balances the fragments over the ranks and yields the rows of one rank as record batches
+with keys, in file order. After that they are rows like those of a DataFrame: same spool, same epochs, same
+positions. Sources are pickled to the executors, so they hold paths and options, never open files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ import pyarrow as pa
 from emberflow._feed.arrays import KEY
 from emberflow._plan.steps import balanced_assignment, balanced_ranges
 
-_ROW_BITS = 40  # of a key; the 23 above are the fragment's number
+_ROW_BITS = 40  # of a key; the 23 bits above are the fragment's number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +26,8 @@ class Fragment:
     Attributes:
         path: The file.
         part: Which part of the file, such as a row group; 0 for a file that has no parts.
-        rows: How many rows it has, before any filter; None where that is not known without reading it.
-        bytes: Its size, for balance where rows are not known.
+        rows: How many rows it has, before any filter; None where only reading it would tell.
+        bytes: Its size, for balancing where rows are unknown.
     """
 
     path: str
@@ -40,15 +39,14 @@ class Fragment:
 class FileSource(Protocol):
     """Files of rows.
 
-    TFRecord files are a second implementation beside `Parquet`: `fragments` gives one fragment a file with
-    ``rows=None``, and `read` decodes it.
+    `Parquet` and `TFRecords` implement it. A source of another format, such as ORC, needs these two methods only.
     """
 
     def fragments(self) -> Sequence[Fragment]:
         """Return all fragments, the same in the same order in every process."""
 
     def read(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from `start` up to `stop` (None: to the end), filters applied after the cut."""
+        """Yield the rows from `start` up to `stop` (None: to the end); filters apply to these rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class FragmentRange:
 
 
 def rank_ranges(fragments: Sequence[Fragment], ranks: int) -> tuple[tuple[FragmentRange, ...], ...]:
-    """Return the pieces of each rank: equal numbers of rows where they are known, else of bytes.
+    """Return the ranges of each rank: equal numbers of rows where they are known, otherwise of bytes.
 
     >>> parts = rank_ranges([Fragment(path="a", rows=10), Fragment(path="b", rows=4)], 2)
     >>> [[(piece.fragment.path, piece.start, piece.stop) for piece in part] for part in parts]
@@ -92,8 +90,8 @@ def rank_batches(
     Args:
         source: The files.
         rank: This rank's number among the ranks that hold rows.
-        ranks: How many of these there are.
-        fragments: What the driver listed; None lists them here.
+        ranks: The number of these ranks.
+        fragments: The fragments that the driver listed; None lists them here.
     """
     listed = source.fragments() if fragments is None else fragments
     for piece in rank_ranges(listed, ranks)[rank]:

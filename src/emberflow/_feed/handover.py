@@ -1,7 +1,7 @@
-"""From the task's process to the node's: a finished spool by its descriptor, or a stream of record batches.
+"""From the task's process to the node's: a finished spool as a file descriptor, or a stream of record batches.
 
-The task writes the spool itself and hands over the open file: no row takes a hop, and there is no path that
-another process could open or that could be left behind.
+The task writes the spool itself and passes the open file: rows are not copied between processes, and there is no path
+that another process could open or that could be left behind.
 """
 
 import json
@@ -21,7 +21,7 @@ from emberflow.errors import DataError
 
 
 def send_spool(sock: socket.socket, name: str, file: SpoolFile) -> None:
-    """Hand a finished spool over a Unix socket; the caller still closes its own descriptor."""
+    """Send a finished spool over a Unix socket; the caller closes its own descriptor."""
     text = json.dumps([name, file.facts.to_json()]).encode()
     socket.send_fds(sock, [LENGTH.pack(len(text))], [file.fd])
     sock.sendall(text)
@@ -30,7 +30,7 @@ def send_spool(sock: socket.socket, name: str, file: SpoolFile) -> None:
 def receive_spool(sock: socket.socket) -> tuple[str, SpoolFile]:
     """Return the name and the file that `send_spool` sent; the caller closes the file.
 
-    How long to wait is the socket's own timeout.
+    It waits as long as the socket's timeout.
     """
     head, fds, _, _ = socket.recv_fds(sock, LENGTH.size, 1)
     try:
@@ -48,14 +48,14 @@ def receive_spool(sock: socket.socket) -> tuple[str, SpoolFile]:
 
 
 class ReaderGoneError(BrokenPipeError):
-    """The process that the rows were for has ended, or has closed its end of the socket."""
+    """The process that reads the rows has exited or closed its end of the socket."""
 
 
 def send_batches(sock: socket.socket, batches: Iterable[Any], progress: Progress | None = None) -> None:
-    """Pour record batches into a socket as an Arrow stream, then end it.
+    """Send record batches over a socket as an Arrow stream, then end it.
 
-    A full socket holds the caller back, so that no more than one batch and the socket's own buffer are
-    under way. A reader that is gone raises `ReaderGoneError`; what the source raises comes out as it is.
+    Back pressure: a full socket blocks the caller, so no more than one batch and the socket's buffer are in flight. A
+    closed socket raises `ReaderGoneError`; errors of the source are not changed.
     """
     progress = progress or Progress()
     writer = None
@@ -71,17 +71,17 @@ def send_batches(sock: socket.socket, batches: Iterable[Any], progress: Progress
             progress.bytes += batch.nbytes
         with _noticing_the_reader():
             if writer is not None:
-                writer.close()  # the mark that tells a whole stream from one that broke off
+                writer.close()  # the end marker: without it the stream is incomplete
             file.flush()
             sock.shutdown(socket.SHUT_WR)
     finally:
-        with suppress(OSError):  # closing flushes again, to a reader that may be gone
+        with suppress(OSError):  # closing flushes again, and the reader may be gone
             file.close()
 
 
 @contextmanager
 def _noticing_the_reader() -> Iterator[None]:
-    """Tell an error of the socket from one of the source, which may be an OSError as well."""
+    """Distinguish an error of the socket from one of the source, which may be an OSError as well."""
     try:
         yield
     except OSError as error:
@@ -89,10 +89,10 @@ def _noticing_the_reader() -> Iterator[None]:
 
 
 def receive_batches(sock: socket.socket) -> Iterator[Any]:
-    """Yield the record batches that `send_batches` pours in; a stream that breaks off is an error."""
+    """Yield the record batches that `send_batches` sends; an incomplete stream is an error."""
     with sock.makefile("rb") as file:
         if not file.peek(1):
-            return  # not even a schema: a shard without rows
+            return  # no schema: a shard without rows
         try:
             yield from pa.ipc.open_stream(pa.PythonFile(_CompleteStream(file), "r"))
         except (pa.ArrowInvalid, OSError) as error:
@@ -100,10 +100,10 @@ def receive_batches(sock: socket.socket) -> Iterator[Any]:
 
 
 class _CompleteStream:
-    """A file that refuses to end in the middle.
+    """A file whose early end is an error.
 
-    Arrow takes an end between two batches for the end of the stream; but a stream that ends without its
-    mark is one whose sender died, and the rows that are missing would be lost without a word.
+    Arrow accepts an end between two batches as the end of the stream. But a stream without its end marker is one
+    whose sender died, and its missing rows would be lost silently.
     """
 
     def __init__(self, file: Any) -> None:
@@ -113,7 +113,7 @@ class _CompleteStream:
     def read(self, size: int) -> bytes:
         data: bytes = self._file.read(size)
         if len(data) < size:
-            raise OSError("the stream broke off")
+            raise OSError("the stream ended early")
         return data
 
     def seekable(self) -> bool:
@@ -125,6 +125,6 @@ class _CompleteStream:
 
 def _broken_off() -> DataError:
     return DataError(
-        "The rows of the shard must come whole. Received: an end in the middle of them.",
-        fix="See the Spark task's own error: it ended before all rows were handed over.",
+        "The rows of the shard must be complete. Received: a stream that ended early.",
+        fix="See the Spark task's own error: it failed before it had sent all rows.",
     )

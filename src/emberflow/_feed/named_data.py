@@ -1,7 +1,7 @@
 """Several named DataFrames in one stream of record batches.
 
 A row of the stream belongs to one of them: the struct column of that name holds it, and those of the other
-names are null. Wrapping rows like this costs nothing measurable, and one Spark stage carries them all.
+names are null. This costs nothing measurable, and one Spark stage delivers all of them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from emberflow._feed.arrays import KEY
 
 
 def split_named(batch: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the rows of each name, as the record batch it was made of, keys included; absent names have none.
+    """Return the rows of each name as a record batch of its own columns and the key; names without rows are absent.
 
     >>> rows = pa.array([{"x": 1}, None], pa.struct({"x": pa.int64()}))
     >>> other = pa.array([None, {"y": "b"}], pa.struct({"y": pa.string()}))
@@ -27,7 +27,7 @@ def split_named(batch: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def _rows_of(batch: Any, name: str) -> Any:
     structs, keys = batch.column(name), batch.column(KEY)
-    if structs.null_count:  # a batch comes from one partition, and so from one name: mostly all or nothing
+    if structs.null_count:  # a batch comes from one partition, and so mostly from one name
         valid = structs.is_valid()
         structs, keys = structs.filter(valid), keys.filter(valid)
     fields = [pa.field(KEY, keys.type), *structs.type]

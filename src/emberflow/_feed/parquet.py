@@ -17,7 +17,7 @@ from emberflow._feed.file_source import Fragment
 from emberflow._feed.source_errors import remedy_of
 from emberflow.errors import ConfigError, StorageError
 
-BATCH_BYTES = 8 << 20  # held in memory several times over while a row group is decoded
+BATCH_BYTES = 8 << 20  # a batch is in memory several times while a row group is decoded
 _MOST_ROWS = 1 << 16
 
 
@@ -29,11 +29,11 @@ class Parquet:
         Parquet('/data/train', columns=['image', 'label'], filters=[('label', '<', 5)])
 
     Args:
-        path: A file or a folder, on local disk or any file system that fsspec knows. Folders named
-            ``column=value`` become columns; names that begin with ``_`` or ``.`` are passed over.
-        columns: Which columns to read; None takes all.
-        filters: Which rows to keep: a pyarrow expression, or tuples ``(column, op, value)`` that must all
-            hold, or a list of lists of them of which one must. Row groups are skipped by their statistics.
+        path: A file or a folder, on local disk or any file system that fsspec supports. Folders named
+            ``column=value`` become columns; names that begin with ``_`` or ``.`` are skipped.
+        columns: The columns to read; None for all.
+        filters: The rows to keep: a pyarrow expression, tuples ``(column, op, value)`` that must all match,
+            or a list of lists of tuples of which one must match. Row groups are skipped by their statistics.
     """
 
     def __init__(self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None) -> None:
@@ -55,7 +55,7 @@ class Parquet:
         return {"path": self.path, "columns": self.columns, "filters": self.filters}  # no open files
 
     def fragments(self) -> list[Fragment]:
-        """Return one fragment a row group, by path and then in file order."""
+        """Return one fragment per row group, by path and then in file order."""
         self._names  # noqa: B018 - a wrong name fails here, on the driver
         schema, found = self._dataset.schema, []
         with self._translated():
@@ -77,7 +77,7 @@ class Parquet:
         rows = group.row_groups[0].num_rows
         if rows != fragment.rows:
             raise StorageError(
-                f"Files must stay as they are while a run reads them. Received: path={fragment.path!r} with {rows} "
+                f"Files must not change while a run reads them. Received: path={fragment.path!r} with {rows} "
                 f"rows in row group {fragment.part}, and {fragment.rows} when the run began.",
                 fix="Write new files beside the old ones, or start the run when they are complete.",
             )
@@ -91,7 +91,7 @@ class Parquet:
         if start == 0 and (stop is None or stop == rows):
             yield from _filled(group.to_batches(columns=self._names, filter=self._expression, **options))
         else:
-            # The cut counts rows before the filter; of a group that two ranks share, each reads all.
+            # The range counts rows before the filter; two ranks that share a group both read all of it.
             needed = self._names if self._expression is None else None
             yield from _filled(self._kept(_between(group.to_batches(columns=needed, **options), start, stop)))
 

@@ -1,4 +1,4 @@
-"""From windows of numpy arrays to a `tf.data.Dataset` of batches. The only TensorFlow of the feed."""
+"""From windows of numpy arrays to a `tf.data.Dataset` of batches. Only this module of the feed uses TensorFlow."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from emberflow._feed.element_types import BYTES
 from emberflow._feed.row_windows import TensorGroup
 from emberflow._feed.tensor_columns import Column
 
-PREFETCH = 4  # batches; a fixed number, so that a trainer that stands still holds a known amount of memory
+PREFETCH = 4  # batches; a fixed number, so that a stopped trainer holds a known amount of memory
 
 Windows = Callable[[], Iterator[tuple[object, ...]]]
 Arrange = Callable[[dict[str, Any]], Any]
@@ -16,7 +16,7 @@ Arrange = Callable[[dict[str, Any]], Any]
 class ConsumedTag:
     """The tag of the last batch that the consumer of a dataset took.
 
-    A bare resource and not a `tf.Variable`: a strategy's scope would make copies of that on its devices.
+    A resource and not a `tf.Variable`, of which a strategy's scope would make copies on its devices.
     """
 
     def __init__(self, start: int) -> None:
@@ -35,7 +35,7 @@ class ConsumedTag:
         return int(tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64))
 
     def note(self, tag: Any, batch: Any) -> Any:
-        """Keep the tag; give the batch on. Runs in the dataset's graph, which runs what has an effect."""
+        """Store the tag and return the batch, as an operation of the dataset's graph."""
         self._note(tag)
         return batch
 
@@ -52,7 +52,7 @@ def make_batches(
     consumed: ConsumedTag,
     steps: int | None,
 ) -> Any:
-    """Return the dataset of batches; `steps` is how many an iteration has, None where nobody knows."""
+    """Return the dataset of batches; `steps` is the number of batches per iteration, None where it is unknown."""
     import tensorflow as tf
 
     number = tf.TensorSpec([None], tf.int64)
@@ -64,7 +64,7 @@ def make_batches(
         def cut(start: Any, stop: Any, tag: Any) -> Any:
             return tag, arrange(_cut(groups, arrays, start, stop))
 
-        # As vectors of one: what a slice begins and ends with, without an operation to make them.
+        # Vectors of length one: a slice takes them as they are, without another operation.
         starts, stops = bounds[:-1, tf.newaxis], bounds[1:, tf.newaxis]
         return tf.data.Dataset.from_tensor_slices((starts, stops, tags)).map(cut)
 
@@ -78,8 +78,8 @@ def make_batches(
 def _options(tf: Any) -> Any:
     options = tf.data.Options()
     options.deterministic = True
-    # What is consumed is counted by our last transformation: tf.data must not read ahead of it unasked, neither
-    # by a prefetch of its own nor by making a `map` that the user adds a parallel one.
+    # Our last transformation counts what is consumed, so tf.data must not read ahead after it: neither by an injected
+    # prefetch nor by turning the user's `map` into a parallel one.
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.map_parallelization = False
     # The rows are this rank's own already.

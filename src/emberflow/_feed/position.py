@@ -1,4 +1,4 @@
-"""Where training stands in its data: a value to keep in a checkpoint, the same on every rank."""
+"""The position of training in its data: a value to store in a checkpoint, the same on every rank."""
 
 import hashlib
 import json
@@ -13,19 +13,19 @@ from emberflow.errors import DataError
 class Position:
     """What has been trained on so far: all steps of earlier epochs, and the first `step` steps of `epoch`.
 
-    It is the same on all ranks, so that the chief alone may keep it. A rank with n rows has taken the
-    first ``step * n // steps`` rows of the epoch's order. When the batch size changed within the epoch, what
-    was left of it was cut anew: `earlier` has the steps before that, and the formula holds for what was left.
+    It is the same on all ranks, so the chief alone can store it. A rank with n rows has taken the first ``step * n
+    // steps`` rows of the epoch's order. When the batch size changed within the epoch, the rest was divided again:
+    `earlier` has the steps before that, and the formula holds for the rest.
 
     Attributes:
         name: The data's name.
-        epoch: Whole passes over the data before this one.
+        epoch: Complete passes over the data before this one.
         step: Steps taken in this epoch.
-        steps: Steps that the epoch, or what was left of it, is cut into.
-        seed: What the orders come from.
+        steps: Steps of the epoch, or of the rest of it.
+        seed: Seed of the orders.
         shuffle: Whether the rows are permuted.
         rows: Rows of all ranks together.
-        digest: Of the shards of all ranks, whatever the order of their rows.
+        digest: Digest of the shards of all ranks, independent of the order of their rows.
         earlier: Steps taken in this epoch with other batch sizes, as pairs of `step` and `steps`.
     """
 
@@ -53,33 +53,33 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What the shards of all ranks hold together.
+    """The rows of all ranks together.
 
     Attributes:
         rows: Rows of all ranks.
-        digest: Of their shards; other rows, or another number of ranks, change it.
+        digest: Digest of their shards; other rows or another number of ranks change it.
     """
 
     rows: int
     digest: str
 
     def changed_from(self, rows: int, digest: str) -> DataError:
-        """Return the error that says that the rows were others when a checkpoint was saved."""
+        """Return the error for rows that differ from those at the time of the checkpoint."""
         return DataError(
-            "The rows must be those that the position was taken on. Received: "
+            "The rows must be the same as when the position was recorded. Received: "
             f"{rows} rows with digest {digest} then, {self.rows} rows with {self.digest} now.",
-            "Give the DataFrame an order that repeats (write it out once and read that, or sort before limit "
+            "Make the DataFrame deterministic (write it to files and read those, or sort before limit "
             "and sample with a seed), and resume with the same number of workers.",
         )
 
 
 def contents_of(shards: Sequence[ShardFacts]) -> Contents:
-    """Return what the shards of all ranks hold."""
+    """Return the rows of all ranks together."""
     return Contents(rows=sum(shard.rows for shard in shards), digest=digest_of_shards(shards))
 
 
 def rows_taken(rows: int, cuts: Iterable[tuple[int, int]]) -> int:
-    """Return how many rows of a shard were taken by steps of several cuts, one after the other.
+    """Return the number of rows that successive segments of an epoch took from a shard.
 
     >>> rows_taken(100, [(3, 10)]), rows_taken(100, [(3, 10), (1, 7)])
     (30, 40)

@@ -1,8 +1,8 @@
 """Rows of a spool by position, in windows of some megabytes.
 
-Random access to a file of many chunks is slow a batch at a time: each batch touches nearly every chunk of
-every column. So the rows of many batches are fetched together, chunk after chunk, and put into order in
-memory; the window is then cut into batches by tf.data, outside of Python.
+Random access to a file of many chunks is slow for one batch at a time, which touches nearly every chunk of every
+column. So the rows of many batches are fetched together, chunk by chunk, and ordered in memory; tf.data then cuts the
+window into batches, outside of Python.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorGroup:
-    """What travels together to TensorFlow: one column, or scalars of one dtype stacked as ``[column, row]``.
+    """Columns that TensorFlow gets as one array: one column, or scalars of one dtype stacked as ``[column, row]``.
 
-    TensorFlow takes about 30 microseconds for each array that Python hands over, however small: forty
-    narrow columns in one array cost as much as one.
+    Each array costs about 30 microseconds in TensorFlow, however small: forty narrow columns in one array cost as
+    much as one.
     """
 
     columns: tuple[Column, ...]
@@ -45,7 +45,7 @@ class TensorGroup:
 
 
 def group_columns(columns: Sequence[Column]) -> tuple[TensorGroup, ...]:
-    """Stack the scalar columns of each dtype; all others travel alone."""
+    """Stack the scalar columns of each dtype; each other column is a group of its own."""
     stacks: dict[str, list[Column]] = {}
     alone = []
     for column in columns:
@@ -59,9 +59,9 @@ def group_columns(columns: Sequence[Column]) -> tuple[TensorGroup, ...]:
 def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
     """Return how many rows of these columns make a window.
 
-    Enough that the work for each chunk of each column is small beside that for its rows, and no more: what
-    fits into the processor's cache is copied faster. Measured best: 24 MB for forty narrow columns, 4 to 8
-    for rows of 3 kB. Of wide rows the chunks do not matter, and a window of one batch need not be cut.
+    Enough that the cost per chunk of each column is small compared with the cost per row, and no more: data that fits
+    into the processor's cache is copied faster. Measured optimum: 24 MB for forty narrow columns, 4 to 8 MB for rows
+    of 3 kB. For wide rows chunks do not matter, and a window of one batch is not cut.
     """
     if not spool.rows:
         return 1
@@ -109,7 +109,7 @@ def flat_arrays_of_batch(groups: Sequence[TensorGroup], batch: Any) -> FlatArray
 
 
 class _RowSelection:
-    """Some rows of a file: in which chunks they are, and how to bring them into order."""
+    """Some rows of a file: their chunks, and how to order them."""
 
     def __init__(self, places: Rows, starts: Rows) -> None:
         self.rows = len(places)
@@ -129,7 +129,7 @@ class _RowSelection:
         self._starts = starts
 
     def runs(self) -> Iterator[tuple[int, int, int, Rows]]:
-        """Yield each chunk that has rows, where they stand among the sorted rows, and their numbers in it."""
+        """Yield each chunk that has rows, their range among the sorted rows, and their numbers in the chunk."""
         for chunk, start, stop in self._runs:
             yield chunk, start, stop, self._ranked[start:stop] - self._starts[chunk]
 
@@ -146,7 +146,7 @@ class _SpoolColumn:
             self._views = [view_of(column, array) for array in self._arrays]
 
     def fetch(self, selection: _RowSelection) -> FlatArrays:
-        """Return the picked rows, in the order asked for."""
+        """Return the selected rows in the requested order."""
         if self._views is None:
             return flat_arrays_of(self._column, self._taken(selection))
         rows = self._buffers.empty((selection.rows, *self._column.shape), self._column.dtype)
@@ -154,7 +154,7 @@ class _SpoolColumn:
         return [rows]
 
     def fill(self, rows: NDArray[Any], selection: _RowSelection) -> None:
-        """Write the picked rows into an array."""
+        """Write the selected rows into an array."""
         if self._views is None:
             rows[:] = flat_arrays_of(self._column, self._taken(selection))[0]
         elif selection.in_order:
@@ -164,14 +164,14 @@ class _SpoolColumn:
             self._take_twice(self._views, rows, selection)
 
     def _take_twice(self, views: list[NDArray[Any]], rows: NDArray[Any], selection: _RowSelection) -> None:
-        """Take the rows chunk by chunk, then bring them into order.
+        """Take the rows chunk by chunk, then order them.
 
-        Numpy's own indexing would copy twice as well, and the first time into memory that is new each time: what
-        the kernel takes to clear that costs more than the copy.
+        Numpy's indexing would copy twice as well, the first time into new memory, which the kernel clears at a higher
+        cost than that of the copy.
         """
         ranked = self._buffers.empty(rows.shape, views[0].dtype)
         for chunk, start, stop, at in selection.runs():
-            # mode="clip": with the default numpy would write into a buffer first, to undo it on an error.
+            # mode="clip": by default numpy writes into a buffer first, to be able to undo it on an error.
             np.take(views[chunk], at, axis=0, out=ranked[start:stop], mode="clip")
         if ranked.dtype == rows.dtype:
             np.take(ranked, selection.back, axis=0, out=rows, mode="clip")

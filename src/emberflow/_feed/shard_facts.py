@@ -1,7 +1,7 @@
-"""What a shard knows of itself before training starts.
+"""The facts of a shard that all ranks need before training starts.
 
-The tensors of all ranks must have one shape, whatever rows each of them holds; so the lengths of lists, the
-number of nulls and the schema are looked at while the rows are written, and agreed from all ranks (`shards`).
+The tensors of all ranks must have one shape, whatever rows a rank holds. So the lengths of lists, the number of nulls
+and the schema are recorded while the rows are written, and merged over all ranks (`shards`).
 """
 
 import base64
@@ -25,22 +25,22 @@ from emberflow._feed.arrays import (
     valid_rows,
 )
 
-Length = tuple[int, int]  # least and most; (1, 0) where nothing was seen yet
+Length = tuple[int, int]  # minimum and maximum; (1, 0) where no row was seen yet
 UNSEEN: Length = (1, 0)
 
 Brief = Sequence[Any]
-"""Rows, bytes and digest of a shard; the digests of its schema and of its columns' facts, "" where no batch came."""
+"""Rows, bytes and digest of a shard; the digests of its schema and of its columns' facts, "" without a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFacts:
-    """What was seen of one column.
+    """The facts of one column.
 
     Attributes:
         nulls: Rows that are null.
         inner_nulls: Nulls inside the lists of the rows.
         sparse: Rows that are sparse Spark ML vectors.
-        lengths: Least and most elements of a row, from the outermost list to the innermost; of a
+        lengths: Minimum and maximum number of elements of a row, from the outermost list to the innermost; of a
             binary value its bytes, of a vector its size.
     """
 
@@ -60,13 +60,13 @@ class ColumnFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardFacts:
-    """What one shard is.
+    """The facts of one shard.
 
     Attributes:
-        rows: How many it has.
+        rows: The number of its rows.
         bytes: The size of its spool.
-        digest: The same for the same rows in any order.
-        schema: The Arrow schema of the rows, or None where no batch came.
+        digest: Digest of its rows, independent of their order.
+        schema: The Arrow schema of the rows, or None where there was no batch.
         columns: Facts by dotted column name.
     """
 
@@ -77,7 +77,7 @@ class ShardFacts:
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
 
     def brief(self) -> Brief:
-        """Return the shard in a few words; what their digests stand for is in `blobs`."""
+        """Return a short summary of the shard; `blobs` has the content of its digests."""
         schema = "" if self.schema is None else _schema_digest(self.schema)
         columns = _digest(_columns_text(self.columns)) if self.columns else ""
         return [self.rows, self.bytes, self.digest, schema, columns]
@@ -93,7 +93,7 @@ class ShardFacts:
         return found
 
     def to_json(self) -> str:
-        """Return all of it as one line of text."""
+        """Return the facts as one line of text."""
         return json.dumps([self.brief(), self.blobs()], separators=(",", ":"))
 
     @classmethod
@@ -137,7 +137,7 @@ def packed(data: Any) -> str:
 
 
 def unpacked(text: str) -> bytes:
-    """Return the bytes that `packed` took."""
+    """Return the bytes that `packed` compressed."""
     return zlib.decompress(base64.b64decode(text))
 
 
@@ -146,7 +146,7 @@ def _digest(data: bytes) -> str:
 
 
 def _schema_digest(schema: Any) -> str:
-    """Return the same for schemas that are equal; their metadata does not count."""
+    """Return a digest that is the same for equal schemas, without their metadata."""
     return _digest(json.dumps([[each.name, str(each.type), each.nullable] for each in schema]).encode())
 
 
@@ -165,7 +165,7 @@ def add_facts(parts: Iterable[Mapping[str, ColumnFacts]]) -> dict[str, ColumnFac
 
 
 def widen(one: Sequence[int], other: Sequence[int]) -> Length:
-    """Return the least and the most of two pairs of them."""
+    """Return the range that covers two ranges."""
     if one[0] > one[1]:  # unseen
         return other[0], other[1]
     if other[0] > other[1]:

@@ -1,8 +1,8 @@
-"""What every rank is told of the shards of all ranks: small, however many ranks and columns there are.
+"""What every rank is sent about the shards of all ranks: small for any number of ranks and columns.
 
-Each rank brings a brief of its shard and, by their digests, two blobs: its schema and what was seen of its columns.
-Where the ranks meet these are made one: rows and digest of each shard, one schema, one set of facts about columns.
-A rank that no batch came to learns the schema in this way too.
+Each rank sends a summary of its shard and, by their digests, two blobs: its schema and the facts of its columns. At
+the rendezvous they are merged: rows and digest of each shard, one schema, one set of facts about columns. A rank
+without a batch gets the schema in this way too.
 """
 
 import json
@@ -22,7 +22,7 @@ from emberflow._feed.shard_facts import (
 )
 from emberflow.errors import DataError
 
-NAMED = 5  # ranks or columns that a message names; of more it says how many
+NAMED = 5  # ranks or columns that a message names; others are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class Nulls:
     """Where the nulls of one column are.
 
     Attributes:
-        ranks: On how many ranks.
-        first: Of the first of these: the rank, rows that are null, nulls inside the rows.
+        ranks: The number of ranks with nulls.
+        first: For the first of them: the rank, rows that are null, nulls inside the rows.
     """
 
     ranks: int
@@ -40,11 +40,11 @@ class Nulls:
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """All shards of one name, as every rank knows them.
+    """All shards of one name.
 
     Attributes:
-        each: Rows and digest of each rank's shard, in rank order; no more of them is known everywhere.
-        schema: What all ranks hold.
+        each: Rows and digest of each rank's shard, in rank order; their other facts are not sent.
+        schema: The schema of all ranks.
         columns: Facts of all rows together, by dotted column name.
         nulls: Where nulls are, by dotted column name; columns without any are left out.
     """
@@ -78,12 +78,12 @@ def merge_shards(shards: Iterable[ShardFacts], name: str = "train") -> Shards:
 
 
 def merge_briefs(name: str, briefs: Sequence[Brief], blobs: Mapping[str, str]) -> str:
-    """Return as text what all ranks are told of the shards of one name.
+    """Return the merged facts of the shards of one name as text.
 
     Args:
         name: The data's name.
-        briefs: Of each rank, in rank order.
-        blobs: What the digests in the briefs stand for.
+        briefs: The summary of each rank, in rank order.
+        blobs: The content of the digests in the summaries.
     """
     _check_rows(name, briefs)
     schema = _agreed(name, briefs, blobs)
@@ -94,16 +94,16 @@ def merge_briefs(name: str, briefs: Sequence[Brief], blobs: Mapping[str, str]) -
 
 
 def _check_rows(name: str, briefs: Sequence[Brief]) -> None:
-    """Refuse data without a single row on any rank: there is nothing to train on."""
+    """Raise an error if no rank has a row."""
     if not any(brief[0] for brief in briefs):
         raise DataError(
-            f"The data must have at least one row. Received: data[{name!r}] without any.",
+            f"The data must have at least one row. Received: data[{name!r}] without rows.",
             fix="Check the DataFrame's filters and joins (df.count() should be above 0), or the path of the files.",
         )
 
 
 def _agreed(name: str, briefs: Sequence[Brief], blobs: Mapping[str, str]) -> str:
-    """Return the digest of the schema that all ranks with rows hold."""
+    """Return the digest of the schema of all ranks with rows."""
     holders: dict[str, list[int]] = {}
     for rank, (_, _, _, schema, _) in enumerate(briefs):
         if schema:
@@ -120,7 +120,7 @@ def _agreed(name: str, briefs: Sequence[Brief], blobs: Mapping[str, str]) -> str
 
 
 def _differences(one: Any, other: Any) -> list[str]:
-    """Say how the columns of two schemas differ."""
+    """Return how the columns of two schemas differ."""
     names = list(dict.fromkeys([*one.names, *other.names]))
     said = [(name, _said(one, name), _said(other, name)) for name in names]
     found = [f"{name!r}: {here} and {there}" for name, here, there in said if here != there]

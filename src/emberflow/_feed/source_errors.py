@@ -1,4 +1,4 @@
-"""What a source of rows raised, as one of our errors: its kind and text, a remedy, and whether a restart may help."""
+"""Errors of a source of rows as errors of emberflow: type and text, a fix, and whether a restart may help."""
 
 import errno
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from emberflow.errors import DataError, EmberflowError, StorageError
 
-# Errors of a network or of a store that may be gone in a minute; all others would only come again.
+# Errors of a network or of a store that are transient; all others would occur again.
 _TRANSIENT = frozenset(
     {
         errno.ECONNABORTED,
@@ -22,7 +22,7 @@ _TRANSIENT = frozenset(
         errno.ETIMEDOUT,
     }
 )
-# The same of clients of object stores whose exceptions are no OSErrors: botocore, aiohttp, requests, urllib3.
+# The same for clients of object stores whose exceptions are no OSErrors: botocore, aiohttp, requests, urllib3.
 _TRANSIENT_NAMES = frozenset(
     {
         "ClientConnectionError",
@@ -37,12 +37,12 @@ _TRANSIENT_NAMES = frozenset(
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether the network or the store is to blame, so that the same read may succeed later."""
+    """Tell whether the cause is the network or the store, so that the same read may succeed later."""
     return any(_may_pass(each) for each in _chain(error))
 
 
 def translated_error(error: Exception, name: str) -> EmberflowError:
-    """Return what went wrong while the rows of ``data[name]`` were read as one of our errors."""
+    """Return an error of emberflow for one that occurred while the rows of ``data[name]`` were read."""
     if isinstance(error, EmberflowError):
         return error
     problem = (
@@ -55,13 +55,13 @@ def translated_error(error: Exception, name: str) -> EmberflowError:
         return DataError(problem, fix="Raise spark.executor.memoryOverhead, or use more workers.")
     return DataError(
         problem,
-        fix="Correct or leave out the rows or files that this names; reading them alone shows it too.",
+        fix="Correct or remove the rows or files that this names; reading them alone reproduces it.",
     )
 
 
 @contextmanager
 def translated_errors(name: str) -> Iterator[None]:
-    """Raise what the block raises as one of our errors, which the driver can name."""
+    """Raise errors of the block as errors of emberflow."""
     try:
         yield
     except EmberflowError:
@@ -71,11 +71,11 @@ def translated_errors(name: str) -> Iterator[None]:
 
 
 def remedy_of(error: BaseException) -> str:
-    """Return what to do about files that cannot be read."""
+    """Return the fix for files that cannot be read."""
     if is_transient(error):
         return (
-            "Check that the executors reach the storage. Pass max_restarts=1 to have the run start again by "
-            "itself after such an error."
+            "Check that the executors reach the storage. Pass max_restarts=1 to restart the run "
+            "after such an error."
         )
     if isinstance(error, FileNotFoundError):
         return (
@@ -83,7 +83,7 @@ def remedy_of(error: BaseException) -> str:
             "there until the run is over."
         )
     if isinstance(error, PermissionError):
-        return "Let the user that the executors run as read the files, such as by chmod -R a+rX."
+        return "Give the user of the executors permission to read the files, as with chmod -R a+rX."
     if isinstance(error, OSError) and error.errno == errno.EIO:
         return "Check the disk for errors; the kernel's log of that host (dmesg) names it."
     return "Check the path, the files, and that the executors may read them; write a damaged file again."

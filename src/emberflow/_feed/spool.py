@@ -1,8 +1,8 @@
-"""The spool: one shard as an uncompressed Arrow file on local disk, written once, mapped, never in a listing.
+"""The spool: one shard as an uncompressed Arrow file on local disk, written once, then mapped; it has no name.
 
-The file has no name from its first byte on: the kernel frees it with the last process that holds it open,
-also after kill -9. Rows stay in the order in which they came; the canonical order is that of their keys, and
-only the keys are sorted. So the memory it needs is eight bytes a row, however large the rows are.
+The kernel frees the nameless file with the last process that holds it open, also after kill -9. Rows stay in the
+order of arrival; the canonical order is that of their keys, and only the keys are sorted. So it needs eight bytes
+of memory per row, however large the rows are.
 """
 
 import errno
@@ -33,13 +33,13 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, kw_only=True)
 class SpoolFile:
-    """An open spool that nobody else can find: its descriptor, and what is in it. The holder closes it."""
+    """An open spool without a name: its descriptor and the facts of its content. The holder closes it."""
 
     fd: int
     facts: ShardFacts
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Close the descriptor, which frees the disk space."""
         os.close(self.fd)
 
 
@@ -63,7 +63,7 @@ class SpoolWriter:
         with self._translated():
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = _nameless_file(self._folder)
-            # Arrow opens files by path only; its own descriptor writes without a detour through Python.
+            # Arrow opens files by path only; with its own descriptor it writes without calling Python.
             self._sink = pa.OSFile(f"/proc/self/fd/{self._fd}", "wb")
 
     def write(self, batch: Any) -> None:
@@ -156,13 +156,13 @@ class SpoolWriter:
 
 
 class Spool:
-    """Reads a finished spool: its chunks as they came, and the canonical order of its rows.
+    """Reads a finished spool: its chunks in order of arrival, and the canonical order of its rows.
 
-    Closing the file's descriptor is the caller's; the mapping stays valid without it.
+    The caller closes the file's descriptor; the mapping stays valid without it.
     """
 
     def __init__(self, file: SpoolFile, *, schema: Any = None) -> None:
-        """Map the file; `schema` is what the other ranks say, for a shard that no batch came to."""
+        """Map the file; `schema` is that of the other ranks, for a shard without a batch."""
         facts = file.facts
         self.facts = facts
         self.rows = facts.rows
@@ -173,16 +173,16 @@ class Spool:
 
     @property
     def chunks(self) -> list[Any]:
-        """The record batches of the file, our own columns included."""
+        """The record batches of the file, internal columns included."""
         return self._chunks
 
     def batches(self) -> Iterator[Any]:
-        """Yield the rows as record batches in the order in which they came, zero copy."""
+        """Yield the rows as record batches in the order of arrival, zero copy."""
         for chunk in self._chunks:
             yield chunk.select([name for name in chunk.schema.names if not name.startswith(RESERVED)])
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where in the file the rows at these canonical positions are."""
+        """Return the places in the file of the rows at these canonical positions."""
         return positions if self.order is None else self.order[positions]
 
     def _canonical_order(self) -> NDArray[np.int64] | None:
@@ -219,13 +219,13 @@ def _mapped_chunks(file: SpoolFile) -> list[Any]:
 
 def _cut_off(what: str) -> DataError:
     return DataError(
-        f"The spool must be whole. Received: {what}.",
+        f"The spool must be complete. Received: {what}.",
         fix="Check the local disk of this executor for errors, then run again.",
     )
 
 
 def _nameless_file(folder: str) -> int:
-    """Open a new file that has no name, or loses it at once where the file system needs one."""
+    """Open a new file without a name; where the file system needs a name, it is removed at once."""
     with tempfile.TemporaryFile(dir=folder, prefix="emberflow-spool-") as file:
         return os.dup(file.fileno())
 

@@ -1,8 +1,8 @@
-"""A single pass over rows as they come, without a spool: for shards that are larger than the disk.
+"""A single pass over rows as they arrive, without a spool: for shards that are larger than the disk.
 
-There is no count to agree on beforehand, so the ranks agree while they go: before each window of some steps a
-rank says how many of them it can fill, and all take as many as the one that has most; a rank whose rows have
-ended takes empty steps until all have ended.
+The number of rows is not known in advance, so the ranks agree while they train: before each window a rank reports how
+many steps it can fill, and all take the largest number reported. A rank whose rows have ended takes empty steps until
+all have ended.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,22 +28,22 @@ from emberflow.errors import ConfigError, DataError
 WINDOW_ROWS = 512
 
 MostSteps = Callable[[int], int]
-"""Tells all ranks how many steps this one can fill; returns the most that any of them can.
+"""Reports to all ranks how many steps this one can fill; returns the largest number of any rank.
 
-Each rank calls it equally often, in the same order; it waits for the others, with a deadline of its own.
+Each rank calls it equally often, in the same order; it waits for the others, with its own deadline.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The rows of this rank, not yet come.
+    """The rows of this rank, which have not arrived yet.
 
     Attributes:
         name: The data's name.
         rank: This rank's number among the ranks that hold rows.
         batches: Its rows; read once.
-        facts: What is known of the first batches of all these ranks (`first_facts`).
-        most_steps: How the ranks agree; None for a rank on its own.
+        facts: Facts of the first batches of all these ranks (`first_facts`).
+        most_steps: How the ranks agree; None for a single rank.
     """
 
     name: str
@@ -60,7 +60,7 @@ class StreamDataset:
     dataset: Any
 
     def position(self, steps: int | None = None) -> Position:
-        """Refuse: rows come in another order each time."""
+        """Raise an error: rows arrive in another order each time."""
         raise DataError(
             f"A position needs the spool. Received: cache=False, steps={steps!r}.",
             fix="Leave cache=False out to resume in the middle of an epoch.",
@@ -84,7 +84,7 @@ def first_facts(batches: Iterable[Any]) -> tuple[ShardFacts, Iterator[Any]]:
 def make_stream_dataset(
     stream: Stream, options: DatasetOptions, progress: Progress | None = None
 ) -> StreamDataset:
-    """Return a dataset of one pass over a stream, in the order in which the rows come."""
+    """Return a dataset of one pass over a stream, in the order of arrival."""
     if options.start_at is not None:
         raise ConfigError(
             f"`start_at` needs the spool. Received: start_at={options.start_at!r} with cache=False.",
@@ -132,7 +132,9 @@ class StreamWindows:
         self._groups = groups
         self._columns = columns
         self._size = sizes[stream.rank]
-        self._steps = max(1, WINDOW_ROWS // max(sizes))  # of the largest size: the same on every rank
+        self._steps = max(
+            1, WINDOW_ROWS // max(sizes)
+        )  # by the largest size, so that it is the same on every rank
         self._progress = progress
         self._is_read = False
         self._no_rows = pa.RecordBatch.from_pylist([], schema=stream.facts.schema)
@@ -151,7 +153,7 @@ class StreamWindows:
             batches = list(islice(source, self._steps))
             steps = len(batches)
             if self._stream.most_steps is not None:
-                with progress.timing("sink"):  # the slowest rank holds all others back
+                with progress.timing("sink"):  # all wait for the slowest rank
                     steps = self._stream.most_steps(len(batches))
             if not steps:
                 return

@@ -1,4 +1,4 @@
-"""Which tensor a column becomes: its dtype, its dense shape, its ragged levels. Decided once, for all ranks.
+"""The tensor of each column: its dtype, its dense shape, its ragged levels. Decided once for all ranks.
 
 ====================  =====================================================================
 Spark                 tensor
@@ -50,7 +50,7 @@ class Column:
         shape: The dense dimensions of one row, below the ragged levels.
         ragged: How many list levels vary in length.
         decode: Whether binary values hold numbers of `dtype`.
-        fill: What stands for null, or None where there is none.
+        fill: The value in place of null, or None.
     """
 
     leaf: LeafColumn
@@ -74,7 +74,7 @@ class ColumnOptions:
     Attributes:
         shapes: Dense dimensions of one row; None in front for a ragged one.
         dtypes: Dtype of the tensor; for binary columns the dtype of the numbers in them.
-        null_value: What stands for null.
+        null_value: The value in place of null.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def plan_columns(
     Args:
         shards: What is known of the rows of all ranks.
         column_options: What the user declared.
-        names: Columns or struct columns, by dotted name; None takes all.
+        names: Columns or struct columns, by dotted name; None for all.
     """
     column_options = column_options or ColumnOptions()
     leaves = list(leaf_columns(shards.schema))
@@ -104,7 +104,7 @@ def plan_columns(
 
 
 def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:
-    """Refuse rows with these facts if they do not fit the tensor that was decided on before they came."""
+    """Raise an error if rows with these facts do not fit the tensor that was planned before they arrived."""
     if (facts.nulls or facts.inner_nulls) and column.fill is None:
         raise DataError(
             f"Column {column.name!r} must have no nulls. "
@@ -197,7 +197,7 @@ def natural_dtype(leaf: LeafColumn) -> tuple[str, Any]:
     raise DataError(
         f"Column {leaf.name!r} must have a type that a tensor can hold. Received: {leaf.type}.",
         fix="Turn it into columns or arrays of numbers or strings in Spark (map_keys, map_values, "
-        "transform, cast), or leave it out by columns=.",
+        "transform, cast), or leave it out with columns=.",
     )
 
 
@@ -240,7 +240,7 @@ def _declared_shape(
     rows = next((level for level, size in enumerate(declared) if size is not None), len(declared))
     shape = tuple(size for size in declared[rows:] if size is not None)
     values = math.prod(shape)
-    # All levels that vary must be declared as such; what lies below must hold as many values as declared.
+    # All levels that vary must be declared as such; the levels below must hold as many values as declared.
     fits = rows + len(shape) == len(declared) and ragged <= rows <= len(seen)
     if decode and rows:
         fits = fits and not any(count % values for length in seen for count in length if length != UNSEEN)
@@ -253,7 +253,7 @@ def _declared_shape(
 
 
 def _stored_lengths(seen: Sequence[Length], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the lengths of dense levels; where no row tells them (all are null) the declared shape does."""
+    """Return the lengths of dense levels; where all rows are null, those of the declared shape."""
     if UNSEEN not in seen:
         return tuple(least for least, _ in seen)
     return shape if len(shape) == len(seen) else (math.prod(shape), *(1 for _ in seen[1:]))

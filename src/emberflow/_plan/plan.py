@@ -19,7 +19,7 @@ class CheckpointPlan:
     Attributes:
         folder: The user's shared folder.
         number: The attempt's number in that folder, above that of any earlier attempt or run.
-        own: Where it writes, and nobody else.
+        own: The folder that only this attempt writes to.
         resume_from: The newest complete checkpoint when the attempt was planned, the same for all ranks.
         probe: A file in the folder that every node must see: otherwise the folder is not shared.
     """
@@ -37,11 +37,11 @@ class RunPlan:
 
     Attributes:
         run_id: Names the run in process environments, folders and logs.
-        attempt: 0 for the first try of the gang.
+        attempt: 0 for the first attempt of the run.
         nodes: One per rank.
         meeting: Where nodes learn each other's addresses: at the driver (milliseconds), or by Spark's
             barrier (a second) where the driver cannot be dialled.
-        driver_address: Host and port that tasks dial; None when there is nobody to dial.
+        driver_address: Host and port that tasks dial; None when the driver cannot be reached.
         start_timeout: Seconds until every node must have joined.
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
@@ -49,7 +49,7 @@ class RunPlan:
         python: The driver's Python as (major, minor); executors must agree.
         waits_for_rows: Whether Spark computes rows before the first node can start.
         gpus: GPUs of each worker.
-        gpu_source: Who says which: Spark's scheduler, or NVML.
+        gpu_source: What assigns them: Spark's scheduler, or NVML.
         gpu_resource: Spark's name for them.
         transport: How ranks that train exchange gradients: an authenticated socket ring, or TensorFlow's collectives.
         strategy: What the nodes do together; asynchronous ones go on without a lost worker.

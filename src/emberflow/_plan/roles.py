@@ -1,4 +1,4 @@
-"""Who does what: ranks to TensorFlow roles."""
+"""TensorFlow roles of the ranks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What people see in logs and errors: the role and the rank.
+        """The name in logs and errors: the role and the rank.
 
         >>> Node(rank=1, role="worker", index=0).name
         'worker 1'
@@ -25,7 +25,7 @@ class Node:
 
     @property
     def trains(self) -> bool:
-        """Whether this node takes rows and steps: the chief and the workers do."""
+        """Whether this node trains on rows: the chief and the workers do."""
         return self.role in ("chief", "worker")
 
 

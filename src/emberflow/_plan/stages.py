@@ -1,4 +1,4 @@
-"""Which nodes start in which barrier stage."""
+"""The barrier stages that start the nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many steps an epoch has, which rows each step takes, and in which order. Pure functions."""
+"""The steps of an epoch, the rows of each step, and their order. Pure functions."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -15,7 +15,7 @@ Order = NDArray[np.int64]
 def batch_shares(
     ranks: int, *, batch_size: int | None = None, global_batch_size: int | None = None
 ) -> tuple[int, ...]:
-    """Return the batch size of each rank; exactly one of the two sizes is given.
+    """Return the batch size of each rank; pass exactly one of the two sizes.
 
     `batch_size` is per worker. `global_batch_size` is cut into shares that differ by at most one row.
 
@@ -46,7 +46,7 @@ def common_steps(rows_per_rank: Sequence[int], batch_sizes: int | Sequence[int])
     """Return the steps that every rank takes in one epoch.
 
     All ranks take the same number: a rank that stops early leaves the others waiting in the
-    all-reduce for ever.
+    all-reduce forever.
 
     >>> common_steps([100, 93, 95], 10), common_steps([0, 21], [10, 10])
     (10, 3)
@@ -76,14 +76,14 @@ def batch_bounds(rows: int, steps: int, first: int, last: int) -> Order:
     >>> batch_bounds(93, 10, 2, 5).tolist()
     [18, 27, 37, 46]
     """
-    # Python's whole numbers do not overflow: steps * rows can pass 2**63.
+    # Python's integers do not overflow: steps * rows can pass 2**63.
     return np.array([step * rows // steps for step in range(first, last + 1)], dtype=np.int64)
 
 
 def epoch_order(rows: int, *, seed: int, epoch: int, rank: int) -> Order:
     """Return the order of an epoch: a permutation of the shard's canonical rows.
 
-    The same for the same four numbers, in any process; another one for any other epoch or rank.
+    The same for the same four numbers, in any process; another order for any other epoch or rank.
 
     >>> sorted(epoch_order(5, seed=7, epoch=0, rank=0).tolist())
     [0, 1, 2, 3, 4]
@@ -114,7 +114,7 @@ def balanced_ranges(sizes: Sequence[int], ranks: int) -> tuple[tuple[tuple[int, 
 
 
 def balanced_assignment(sizes: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Give whole pieces to ranks, the largest first to the rank with the least; each rank's in order.
+    """Assign pieces to ranks: the largest piece first, each to the rank with the smallest load; sorted within a rank.
 
     >>> balanced_assignment([5, 9, 4], 2)
     ((1,), (0, 2))

@@ -1,1 +1,1 @@
-"""Spark on this machine: a Java to run it, its daemons, a cluster of its own for tests, demos and development."""
+"""Spark on this machine: the Java that runs it, its daemons, and a local cluster for tests, demos and development."""

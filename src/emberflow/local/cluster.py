@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from emberflow._plan import deadlines
 from emberflow.config import check_count
 from emberflow.errors import ClusterError, ConfigError
-from emberflow.local.daemons import Daemon, DaemonGroup, daemon_group, hear
+from emberflow.local.daemons import Daemon, DaemonGroup, daemon_group, wait_until_ready
 from emberflow.local.java import find_java_home
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 SECRET = "spark.authenticate.secret"
 
-# Another Spark's settings, and options for every JVM or TensorFlow, must not leak into this one.
+# Settings of another Spark, and options for every JVM or TensorFlow, must not affect this one.
 _FOREIGN = re.compile(
     r"SPARK_|PYSPARK_|HADOOP_|YARN_|_?JAVA_|JDK_JAVA_OPTIONS|TF_CONFIG|EMBERFLOW_RUN|_PYSPARK"
 )
-# Small heaps and the plain collector: a Master and a Worker have little to do, but start quicker with them.
+# Small heaps and the serial collector: Master and Workers have little to do, and start faster with them.
 _DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
@@ -39,14 +39,14 @@ class LocalCluster:
     """A running Spark of this machine.
 
     Attributes:
-        url: What to give Spark as its master, ``spark://127.0.0.1:PORT``.
-        workers: How many Workers it has; each starts one executor for an application.
+        url: Spark's master URL, ``spark://127.0.0.1:PORT``.
+        workers: The number of Workers; each starts one executor per application.
         cores: Task slots of each Worker.
-        gpus: Pretended GPUs of each Worker; their addresses differ from Worker to Worker.
-        memory: What each Worker may give to executors.
+        gpus: Simulated GPUs of each Worker; their addresses differ between Workers.
+        memory: Memory of each Worker for executors.
         log_dir: Where the logs of Master and Workers are; deleted at the end.
-        secret: What a session must know to join. Not for arguments of programs, which everybody can read:
-            `session` and `properties_file` keep it out of them.
+        secret: Authenticates sessions. Do not pass it in arguments of programs, which every user can read:
+            `session` and `properties_file` do not.
     """
 
     url: str
@@ -59,7 +59,7 @@ class LocalCluster:
 
     @property
     def properties_file(self) -> Path:
-        """The file that lets a session of this user join: ``spark-submit --properties-file FILE program.py``."""
+        """The file with the secret, for ``spark-submit --properties-file FILE program.py``."""
         return self.log_dir / "join.conf"
 
     def settings(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class LocalCluster:
 
         Args:
             app_name: The application's name.
-            conf: Settings that are added to, or put in place of, those of `settings`.
+            conf: Settings that extend or replace those of `settings`.
 
         Raises:
             ClusterError: This process has a SparkContext already; Spark allows one.
@@ -93,7 +93,7 @@ class LocalCluster:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
-        active = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to ask
+        active = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public function for this
         if active is not None:
             raise ClusterError(
                 f"This process has a Spark session already; Spark allows one. Received: {active.master!r}.",
@@ -101,9 +101,9 @@ class LocalCluster:
             )
         settings = self.settings() | dict(conf or {})
         with _environment_for_jvm():
-            # PySpark starts its JVM with all settings as arguments, which everybody can read: the secret comes after.
+            # PySpark starts its JVM with all settings as arguments, which every user can read: the secret follows.
             first = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 - PySpark has no public way
+            SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 - PySpark has no public function for this
             settings[SECRET] = self.secret
             return SparkSession.builder.appName(app_name).config(map=dict(settings)).getOrCreate()
 
@@ -117,17 +117,17 @@ def local_cluster(
     memory: str = "1g",
     start_timeout: float = deadlines.CLUSTER_START_TIMEOUT,
 ) -> Iterator[LocalCluster]:
-    """Run a real Spark on this machine for the length of the block: one Master, and Workers beside it.
+    """Run a real Spark on this machine for the length of the block: one Master, and Workers.
 
-    It listens on loopback only, on free ports, to sessions that know its secret, and leaves nothing behind, also
-    when this process is killed.
+    It listens on loopback only, on free ports, authenticates sessions by a secret, and leaves no process or file
+    behind, also when this process is killed.
 
     Args:
-        workers: How many Workers.
+        workers: The number of Workers.
         cores: Task slots of each.
-        gpus: GPUs that each Worker pretends to have, to try GPU scheduling without any.
-        memory: What each Worker may give to executors, such as ``"1g"`` or ``"512m"``.
-        start_timeout: Seconds until all of it must be up.
+        gpus: Simulated GPUs of each Worker, to try GPU scheduling without hardware.
+        memory: Memory of each Worker for executors, such as ``"1g"`` or ``"512m"``.
+        start_timeout: Seconds until Master and Workers must be ready.
 
     Example:
         >>> with local_cluster(workers=2) as cluster, cluster.session() as spark:  # doctest: +SKIP
@@ -140,7 +140,7 @@ def local_cluster(
         env = _environment(group.folder)
         secret = secrets.token_hex(32)
         cluster = LocalCluster(
-            url=hear(_start_master(group, env, secret), deadline),
+            url=wait_until_ready(_start_master(group, env, secret), deadline),
             workers=workers,
             cores=cores,
             gpus=gpus,
@@ -150,7 +150,7 @@ def local_cluster(
         )
         _write_properties(cluster.properties_file, cluster.settings() | _authentication(secret))
         for worker in [_start_worker(group, env, cluster, index) for index in range(workers)]:
-            hear(worker, deadline)
+            wait_until_ready(worker, deadline)
         yield cluster
 
 
@@ -159,21 +159,21 @@ def _check(*, workers: object, cores: object, gpus: object, memory: object) -> N
         check_count(name, value, least=least)
     if not isinstance(memory, str) or not re.fullmatch(r"[1-9]\d*[mg]", memory):
         raise ConfigError(
-            f"`memory` must be megabytes or gigabytes as Spark writes them. Received: memory={memory!r}.",
+            f"`memory` must be megabytes or gigabytes in Spark's notation. Received: memory={memory!r}.",
             fix='Pass local_cluster(memory="1g") or memory="512m".',
         )
 
 
 def _start_master(group: DaemonGroup, env: Mapping[str, str], secret: str) -> Daemon:
-    # Without REST there is one port less, and it would know no secret.
+    # The REST server does not authenticate, and needs another port.
     settings = _authentication(secret) | {"spark.master.rest.enabled": "false"}
     command = [
         *(f"{env['SPARK_HOME']}/bin/spark-class", "org.apache.spark.deploy.master.Master"),
-        # Port 0: Spark would move on to the next port if a fixed one is taken, and not say so in its URL.
+        # Port 0: if a fixed port is taken, Spark uses the next one without naming it in its URL.
         *("--host", LOOPBACK, "--port", "0", "--webui-port", "0"),
         *("--properties-file", str(_write_properties(group.folder / "master.conf", settings))),
     ]
-    return group.start("Master", command, env, listen_for=r"Starting Spark master at (spark://\S+)")
+    return group.start("Master", command, env, ready_pattern=r"Starting Spark master at (spark://\S+)")
 
 
 def _start_worker(group: DaemonGroup, env: Mapping[str, str], cluster: LocalCluster, index: int) -> Daemon:
@@ -195,7 +195,7 @@ def _start_worker(group: DaemonGroup, env: Mapping[str, str], cluster: LocalClus
         *("--properties-file", str(_write_properties(group.folder / f"{name}.conf", settings))),
         cluster.url,
     ]
-    return group.start(name, command, env, listen_for=r"(Successfully registered with master)")
+    return group.start(name, command, env, ready_pattern=r"(Successfully registered with master)")
 
 
 def _authentication(secret: str) -> dict[str, str]:
@@ -210,7 +210,7 @@ def _write_properties(path: Path, settings: Mapping[str, str]) -> Path:
 
 
 def _write_discovery_script(path: Path, addresses: list[str]) -> Path:
-    """Write the program that Spark asks for a Worker's GPUs."""
+    """Write Spark's discovery script for a Worker's GPUs."""
     answer = json.dumps({"name": "gpu", "addresses": addresses})
     path.write_text(f"#!/bin/sh\nprintf '%s\\n' '{answer}'\n")
     path.chmod(0o700)
@@ -220,7 +220,7 @@ def _write_discovery_script(path: Path, addresses: list[str]) -> Path:
 def _environment(folder: Path) -> dict[str, str]:
     """Return the environment of Master, Workers and executors, whose scratch files go into `folder`."""
     conf, scratch = folder / "conf", folder / "tmp"
-    conf.mkdir()  # empty, so that nobody's spark-env.sh or spark-defaults.conf is read
+    conf.mkdir()  # empty, so that no spark-env.sh or spark-defaults.conf is read
     scratch.mkdir()
     env = {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}
     env |= _spark_basics()
@@ -237,20 +237,20 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _spark_basics() -> dict[str, str]:
-    """Return what every Spark JVM on this machine needs to know from its environment."""
+    """Return the environment variables of every Spark JVM on this machine."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ClusterError("PySpark is not installed here.", fix="pip install 'pyspark>=4.1'")
     return {
         "JAVA_HOME": str(find_java_home()),
         "SPARK_HOME": str(Path(spec.origin).parent),
-        "SPARK_LOCAL_IP": LOOPBACK,  # else Spark takes another interface, whatever host it is told
+        "SPARK_LOCAL_IP": LOOPBACK,  # otherwise Spark uses another interface, whatever host it is configured with
     }
 
 
 @contextmanager
 def _environment_for_jvm() -> Iterator[None]:
-    """Set what the driver's JVM needs while it starts: PySpark passes on this process's environment only."""
+    """Set the environment of the driver's JVM while it starts: PySpark passes this process's environment only."""
     wanted = _spark_basics() | {"PYSPARK_PYTHON": sys.executable}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

