@@ -17,7 +17,7 @@ import pytest
 from emberflow._node.held_port import held_port
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
-from emberflow._protocol.handshake import TurnedAwayError
+from emberflow._protocol.handshake import HandshakeClosedError
 from emberflow.errors import ClusterError, PeerError
 from emberflow.strategies.transport.ring import Ring
 from tests.unit.strangers import open_files
@@ -176,7 +176,7 @@ def test_nobody_there_is_an_error_at_once_and_somebody_else_at_the_timeout() -> 
     thread = threading.Thread(target=slam, args=(listener,))
     thread.start()
     started = time.monotonic()
-    with pytest.raises(TurnedAwayError):  # it is not ours, so patience does not count
+    with pytest.raises(HandshakeClosedError):  # it is not ours, so patience does not count
         sockets.dial("127.0.0.1", listener.getsockname()[1], KEY, "p", 0.5, patience=60)
     assert time.monotonic() - started < 3
     listener.shutdown(socket.SHUT_RDWR)

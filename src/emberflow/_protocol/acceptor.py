@@ -1,10 +1,10 @@
-"""Lets in whoever proves the key: one thread and one selector for all handshakes of a listening socket.
+"""Accepts authenticated connections: one thread and one selector for all handshakes of a listening socket.
 
-Strangers cost a descriptor each, never a thread. How many may be in a handshake at once follows from the
-limit of open files. Above that number one of them is turned away for each that comes: not the oldest, since
-whoever connects fast enough could then lock out everybody else for ever, but a random one, preferably from
-the address that has most of them. An honest client that is turned away tries again (`sockets.dial`), so that
-it gets in after a few tries however many silent connections there are.
+A connection that is not authenticated costs a descriptor, never a thread. The number of simultaneous handshakes
+follows from the limit of open files. Above that number each new connection drops one: not the oldest, since a client
+that connects fast enough could then lock out all others for ever, but a random one, preferably from the address that
+has most of them. A legitimate client that is dropped tries again (`sockets.dial`), and succeeds after a few tries
+however many idle connections there are.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from emberflow._protocol.sockets import keep_alive
 
 log = logging.getLogger("emberflow")
 
-_MARGIN = 64  # open files that are left to the rest of the process in any case
-_LEAST, _MOST = 64, 8192  # handshakes at once, whatever the limit of open files
-_BATCH = 64  # connections taken in one go, before those that have answered are served again
-_CANDIDATES = 8  # of so many random strangers the one is turned away whose address has most
+_MARGIN = 64  # open files that always remain for the rest of the process
+_LEAST, _MOST = 64, 8192  # simultaneous handshakes, independent of the limit of open files
+_BATCH = 64  # connections accepted in a row, before clients that have answered are served again
+_CANDIDATES = 8  # of so many random handshakes the one is dropped whose address has most
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_RESET = struct.pack("ii", 1, 0)  # closed at once: the kernel need not remember thousands of them
+_RESET = struct.pack("ii", 1, 0)  # closed at once, so that the kernel does not keep thousands of connections
 
 
 @dataclass(eq=False)
-class _Stranger:
+class _Handshake:
     sock: socket.socket
     address: str
     challenge: Challenge
@@ -54,11 +54,11 @@ class Acceptor:
         key: The shared secret.
         purpose: What connections are for; clients must say the same.
         admit: Called on the acceptor's thread with each authenticated connection, a blocking socket, which belongs
-            to the callee. It must not wait for anything.
+            to the callee. It must not block.
         reserved: Open files that this process will need beside the handshakes.
 
     Attributes:
-        refused: Connections that were turned away so far.
+        refused: Connections that were dropped or failed the handshake so far.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Acceptor:
         self._purpose = purpose
         self._admit = admit
         self._room = handshakes_at_once(reserved)
-        self._by_age: dict[socket.socket, _Stranger] = {}
-        self._by_place: list[_Stranger] = []
+        self._by_age: dict[socket.socket, _Handshake] = {}
+        self._by_place: list[_Handshake] = []
         self._per_address: Counter[str] = Counter()
-        # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
+        # Sockets, not a pipe: a late write after close() fails instead of reaching a new user of the descriptor.
         self._wake_r, self._wake_w = socket.socketpair()
         listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -89,7 +89,7 @@ class Acceptor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and drop whoever is in a handshake; admitted connections stay. May be called twice."""
+        """Stop listening and drop all handshakes; admitted connections stay. May be called twice."""
         with contextlib.suppress(OSError):
             self._wake_w.send(b"x")
         if threading.current_thread() is not self._thread:
@@ -101,15 +101,15 @@ class Acceptor:
             while self._step():
                 pass
         finally:
-            for stranger in list(self._by_age.values()):
-                self._forget(stranger)
-                stranger.sock.close()
+            for handshake in list(self._by_age.values()):
+                self._remove(handshake)
+                handshake.sock.close()
             self._selector.close()
             self._listener.close()
             self._wake_r.close()
 
     def _step(self) -> bool:
-        """Serve whoever is ready; False when it is time to close."""
+        """Serve the connections that are ready; False when it is time to close."""
         oldest = next(iter(self._by_age.values()), None)
         timeout = None if oldest is None else max(oldest.deadline - time.monotonic(), 0.0)
         ready = [key for key, _ in self._selector.select(timeout)]
@@ -117,10 +117,10 @@ class Acceptor:
             if key.fileobj is self._wake_r:
                 return False
             if key.data is not None:
-                self._hear(key.data)
+                self._read(key.data)
         self._expire()
         if any(key.fileobj is self._listener for key in ready):
-            self._accept()  # last: whoever has answered must not be turned away for somebody new
+            self._accept()  # last: a client that has answered must not be dropped for a new one
         return True
 
     def _accept(self) -> None:
@@ -131,17 +131,17 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _OUT_OF_FILES:
-                    continue  # a caller that is gone again
+                    continue  # a client that is gone again
                 if not self._by_place:
                     threading.Event().wait(deadlines.OUT_OF_FILES_PAUSE)
                     return
-                self._turn_away(self._choose())
+                self._drop(self._choose_to_drop())
                 continue
-            self._greet(sock, str(address[0]))
+            self._start(sock, str(address[0]))
             if len(self._by_place) > self._room:
-                self._turn_away(self._choose())
+                self._drop(self._choose_to_drop())
 
-    def _greet(self, sock: socket.socket, address: str) -> None:
+    def _start(self, sock: socket.socket, address: str) -> None:
         challenge = Challenge(self._key, self._purpose)
         sock.setblocking(False)
         try:
@@ -149,31 +149,31 @@ class Acceptor:
         except OSError:
             sock.close()
             return
-        stranger = _Stranger(
+        handshake = _Handshake(
             sock, address, challenge, time.monotonic() + deadlines.HANDSHAKE_TIMEOUT, len(self._by_place)
         )
-        self._by_age[sock] = stranger
-        self._by_place.append(stranger)
+        self._by_age[sock] = handshake
+        self._by_place.append(handshake)
         self._per_address[address] += 1
-        self._selector.register(sock, selectors.EVENT_READ, stranger)
+        self._selector.register(sock, selectors.EVENT_READ, handshake)
 
-    def _hear(self, stranger: _Stranger) -> None:
+    def _read(self, handshake: _Handshake) -> None:
         try:
-            data = stranger.sock.recv(ANSWER_SIZE - len(stranger.answer))
+            data = handshake.sock.recv(ANSWER_SIZE - len(handshake.answer))
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        stranger.answer += data
+        handshake.answer += data
         if not data:
-            self._turn_away(stranger)
-        elif len(stranger.answer) == ANSWER_SIZE:
-            self._judge(stranger)
+            self._drop(handshake)
+        elif len(handshake.answer) == ANSWER_SIZE:
+            self._verify(handshake)
 
-    def _judge(self, stranger: _Stranger) -> None:
-        self._forget(stranger)
-        sock = stranger.sock
-        reply = stranger.challenge.reply_to(bytes(stranger.answer))
+    def _verify(self, handshake: _Handshake) -> None:
+        self._remove(handshake)
+        sock = handshake.sock
+        reply = handshake.challenge.reply_to(bytes(handshake.answer))
         self.refused += reply == REFUSED
         try:
             sock.send(reply)
@@ -188,40 +188,40 @@ class Acceptor:
         try:
             self._admit(sock)
         except Exception:
-            log.exception("A connection for %r could not be taken on.", self._purpose)
+            log.exception("A connection for %r could not be admitted.", self._purpose)
             sock.close()
 
     def _expire(self) -> None:
         now = time.monotonic()
         while self._by_age and (oldest := next(iter(self._by_age.values()))).deadline <= now:
-            self._turn_away(oldest)
+            self._drop(oldest)
 
-    def _choose(self) -> _Stranger:
-        """Return whom to turn away: never the same for sure, so that nobody is locked out."""
+    def _choose_to_drop(self) -> _Handshake:
+        """Return the handshake to drop: random, so that no client is locked out."""
         some = [self._by_place[secrets.randbelow(len(self._by_place))] for _ in range(_CANDIDATES)]
-        return max(some, key=lambda stranger: self._per_address[stranger.address])
+        return max(some, key=lambda handshake: self._per_address[handshake.address])
 
-    def _turn_away(self, stranger: _Stranger) -> None:
+    def _drop(self, handshake: _Handshake) -> None:
         self.refused += 1
-        self._forget(stranger)
+        self._remove(handshake)
         with contextlib.suppress(OSError):
-            stranger.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        stranger.sock.close()
+            handshake.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        handshake.sock.close()
 
-    def _forget(self, stranger: _Stranger) -> None:
-        self._selector.unregister(stranger.sock)
-        del self._by_age[stranger.sock]
+    def _remove(self, handshake: _Handshake) -> None:
+        self._selector.unregister(handshake.sock)
+        del self._by_age[handshake.sock]
         last = self._by_place.pop()
-        if last is not stranger:
-            self._by_place[stranger.place] = last
-            last.place = stranger.place
-        self._per_address[stranger.address] -= 1
-        if not self._per_address[stranger.address]:
-            del self._per_address[stranger.address]
+        if last is not handshake:
+            self._by_place[handshake.place] = last
+            last.place = handshake.place
+        self._per_address[handshake.address] -= 1
+        if not self._per_address[handshake.address]:
+            del self._per_address[handshake.address]
 
 
 def handshakes_at_once(reserved: int = 0) -> int:
-    """Return how many connections may be in a handshake: half of the open files that nobody else will need."""
+    """Return how many handshakes may run at once: half of the open files that are not needed otherwise."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit in (resource.RLIM_INFINITY, -1):
         return _MOST

@@ -1,6 +1,6 @@
-"""Proof of a shared key over a fresh socket, before anything else is said on it.
+"""Mutual authentication by a shared key, before anything else is sent on a new connection.
 
-The server speaks first; a stranger learns nothing but a random number:
+The server sends first; an unauthenticated client learns nothing but a random number:
 
     server -> client   magic, server nonce
     client -> server   client nonce, HMAC-SHA256(key, "client", purpose, both nonces)
@@ -8,8 +8,8 @@ The server speaks first; a stranger learns nothing but a random number:
 
 The direction and the purpose are part of what is signed, so an answer can be played back neither to its
 sender nor to another service that holds the same key. All messages have a fixed length; nothing is parsed,
-nothing is unpickled. A client with a wrong key is told so by the zeros; one that hears nothing before the
-connection closes was turned away because the server had too many connections, and may try again.
+nothing is unpickled. A client with a wrong key receives the zeros; one whose connection is closed
+without an answer was dropped because the server had too many connections, and may try again.
 """
 
 import hmac
@@ -27,8 +27,8 @@ ANSWER_SIZE = _NONCE + _TAG
 REFUSED = bytes(_TAG)
 
 
-class TurnedAwayError(PeerError):
-    """The connection ended during the handshake; the other side may have had too many.
+class HandshakeClosedError(PeerError):
+    """The other side closed the connection during the handshake; it may have had too many connections.
 
     Attributes:
         is_ours: Whether the other side had greeted us in our own protocol before.
@@ -37,12 +37,12 @@ class TurnedAwayError(PeerError):
     is_ours = False
 
 
-class SilentError(PeerError):
-    """The other side did not say enough before the deadline."""
+class HandshakeTimeoutError(PeerError):
+    """The other side did not complete the handshake before the deadline."""
 
 
 class Challenge:
-    """The server's side of one handshake: what to send, and what to make of the answer.
+    """The server's side of one handshake: what to send, and how to verify the answer.
 
     Args:
         key: The shared secret.
@@ -75,8 +75,8 @@ def prove_as_client(
         limit: Seconds until the server must have greeted us; from then on it has at least `HANDSHAKE_TIMEOUT`.
 
     Raises:
-        TurnedAwayError: The other side closed the connection before it had said yes or no.
-        SilentError: The other side did not answer in time.
+        HandshakeClosedError: The other side closed the connection before it had said yes or no.
+        HandshakeTimeoutError: The other side did not answer in time.
         PeerError: The other side does not hold the key.
     """
     with _Limited(sock, limit) as wire:
@@ -107,7 +107,7 @@ class _Limited:
         if kind is None:
             self._sock.settimeout(self._timeout)
         elif isinstance(error, ConnectionError):
-            turned_away = TurnedAwayError(
+            turned_away = HandshakeClosedError(
                 f"The other side closed the connection during the handshake. Received: {error!r}",
                 "Look at the other side's log: it may have ended, or have more connections than it can hold.",
             )
@@ -115,7 +115,7 @@ class _Limited:
             raise turned_away from error
         elif isinstance(error, OSError):
             limit = self._deadline - self._started
-            raise SilentError(
+            raise HandshakeTimeoutError(
                 f"The other side did not finish the handshake within {limit:g} s. Received: {error!r}",
                 "Look at the other side's log: it may have ended, or another program has its address.",
             ) from error

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from emberflow._plan import deadlines
-from emberflow._protocol.handshake import TurnedAwayError, prove_as_client
+from emberflow._protocol.handshake import HandshakeClosedError, prove_as_client
 from emberflow._protocol.port_claims import is_held, none_free, ports_to_try
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError
@@ -97,7 +97,7 @@ def dial(
         pause = next(pauses)
         try:
             return _dial_once(unbracketed(host), port, key, purpose, deadline, is_patient=patience > 0)
-        except TurnedAwayError as error:
+        except HandshakeClosedError as error:
             if error.is_ours:
                 deadline = max(deadline, started + patience)
             if time.monotonic() + pause >= deadline:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from emberflow._plan import deadlines
-from emberflow._protocol.handshake import TurnedAwayError, prove_as_client
+from emberflow._protocol.handshake import HandshakeClosedError, prove_as_client
 from emberflow._score.child_predictor import scorer_over
 from emberflow._score.gpu_server import KEY, PURPOSE
 from emberflow._score.predictor import cache_folder
@@ -48,7 +48,7 @@ def connected(devices: tuple[str, ...]) -> Iterator[socket.socket]:
         with sock:
             try:
                 prove_as_client(sock, key, PURPOSE, limit=deadlines.SCORER_START_TIMEOUT)
-            except TurnedAwayError:  # it was killed just now
+            except HandshakeClosedError:  # it was killed just now
                 if left:
                     continue
                 raise

@@ -19,7 +19,7 @@ from emberflow._feed.buffer_pool import BufferPool
 from emberflow._plan import deadlines
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
-from emberflow._protocol.handshake import SilentError
+from emberflow._protocol.handshake import HandshakeTimeoutError
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array, Tensor
@@ -239,7 +239,7 @@ def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> so
             f"Received: address={address!r}, {error}",
             "Check that the executors may connect to each other (firewall), or raise join_timeout.",
         ) from error
-    except SilentError:
+    except HandshakeTimeoutError:
         return None
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from emberflow._protocol.acceptor import Acceptor
-from emberflow._protocol.handshake import SilentError, TurnedAwayError, prove_as_client
+from emberflow._protocol.handshake import HandshakeClosedError, HandshakeTimeoutError, prove_as_client
 from emberflow._protocol.sockets import listen
 from emberflow.errors import PeerError
 
@@ -76,13 +76,13 @@ def test_a_server_without_the_key_is_refused_by_the_client() -> None:
 def test_another_program_is_told_from_a_busy_one_and_from_a_silent_one() -> None:
     with pytest.raises(PeerError, match="does not speak this protocol"):
         client_against(lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 40))
-    with pytest.raises(TurnedAwayError) as closed:
+    with pytest.raises(HandshakeClosedError) as closed:
         client_against(lambda sock: sock.close())
     assert not closed.value.is_ours
-    with pytest.raises(TurnedAwayError) as busy:
+    with pytest.raises(HandshakeClosedError) as busy:
         client_against(lambda sock: (sock.sendall(b"emberflow/1\n" + b"n" * 32), sock.recv(64), sock.close()))
     assert busy.value.is_ours
-    with pytest.raises(SilentError, match=r"within 0\.5 s"):
+    with pytest.raises(HandshakeTimeoutError, match=r"within 0\.5 s"):
         client_against(lambda sock: sock.recv(1))
 
 
