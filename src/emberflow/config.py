@@ -14,6 +14,8 @@ PortRange = tuple[int, int]  # first and last
 START_TIMEOUT = 120.0  # Executors import TensorFlow, perhaps all from one shared disk.
 JOIN_TIMEOUT = 60.0  # All nodes are up by then; only connections between them are missing.
 EXCHANGE_TIMEOUT = 600.0  # Longer than one step of a large model, or one validation, takes on a slow node.
+EXECUTOR_TIMEOUT = 5.0  # Executors of one session register shortly after each other, except on slow clusters.
+EVALUATOR_TIMEOUT = 60.0  # One evaluation of the last checkpoint, after training is done.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +43,10 @@ class RunConfig:
         spool_dir: Local folder for the rows; None takes Spark's own.
         spool_limit: Most bytes that one worker's rows may take there.
         start_timeout: Seconds until every node must have joined the others.
+        executor_timeout: Seconds in which all executors must register after the first one, within `start_timeout`.
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
+        evaluator_timeout: Seconds that the evaluator gets for a last evaluation after training is done.
         verbose: Show the nodes' output and progress on the driver while they run.
         allow_unencrypted: Go on although the session asks for encryption, which the rows and
             TensorFlow's own traffic do not have.
@@ -68,8 +72,10 @@ class RunConfig:
     spool_dir: str | None = None
     spool_limit: int | None = None
     start_timeout: float = START_TIMEOUT
+    executor_timeout: float = EXECUTOR_TIMEOUT
     join_timeout: float = JOIN_TIMEOUT
     exchange_timeout: float = EXCHANGE_TIMEOUT
+    evaluator_timeout: float = EVALUATOR_TIMEOUT
     verbose: bool = True
     allow_unencrypted: bool = False
     driver_host: str | None = None
@@ -95,8 +101,10 @@ class RunConfig:
         check_strategy(self)
         for name, usual in (
             ("start_timeout", START_TIMEOUT),
+            ("executor_timeout", EXECUTOR_TIMEOUT),
             ("join_timeout", JOIN_TIMEOUT),
             ("exchange_timeout", EXCHANGE_TIMEOUT),
+            ("evaluator_timeout", EVALUATOR_TIMEOUT),
         ):
             check_seconds(name, getattr(self, name), usual)
         if self.port_range is not None:

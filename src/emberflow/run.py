@@ -47,8 +47,10 @@ def run(
     spool_limit: int | None = None,
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
+    executor_timeout: float = 5.0,
     join_timeout: float = 60.0,
     exchange_timeout: float = 600.0,
+    evaluator_timeout: float = 60.0,
     verbose: bool = True,
     allow_unencrypted: bool = False,
     driver_host: str | None = None,
@@ -84,8 +86,11 @@ def run(
         spool_limit: Most bytes that one worker's rows may take there.
         spark: The session; that of the data, or the active one, if left out. Classic or Spark Connect.
         start_timeout: Seconds until every node must have joined the others.
+        executor_timeout: Seconds in which all executors must register after the first one has, within
+            `start_timeout`; raise it where executors start slowly.
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
+        evaluator_timeout: Seconds that the evaluator gets for a last evaluation after training is done.
         verbose: Show the nodes' output and progress here while they run.
         allow_unencrypted: Go on although the session asks for encryption, which TensorFlow's traffic lacks.
         driver_host: The address executors dial to reach this process, if Spark's own does not do.
@@ -132,8 +137,10 @@ def run(
         spool_dir=spool_dir,
         spool_limit=spool_limit,
         start_timeout=start_timeout,
+        executor_timeout=executor_timeout,
         join_timeout=join_timeout,
         exchange_timeout=exchange_timeout,
+        evaluator_timeout=evaluator_timeout,
         verbose=verbose,
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
@@ -185,6 +192,7 @@ def _plan(
         start_timeout=config.start_timeout,
         join_timeout=config.join_timeout,
         exchange_timeout=config.exchange_timeout,
+        evaluator_timeout=config.evaluator_timeout,
         forward_logs=config.verbose,
         python=sys.version_info[:2],
         waits_for_rows=waits_for_rows,

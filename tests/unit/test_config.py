@@ -22,7 +22,9 @@ def test_good_workers_are_taken(workers: Any) -> None:
     assert RunConfig(workers=workers).workers == workers
 
 
-@pytest.mark.parametrize("name", ["start_timeout", "join_timeout", "exchange_timeout"])
+@pytest.mark.parametrize(
+    "name", ["start_timeout", "executor_timeout", "join_timeout", "exchange_timeout", "evaluator_timeout"]
+)
 @pytest.mark.parametrize("seconds", [0, -1.0, "soon", True, None, math.nan, math.inf])
 def test_timeouts_must_be_positive_numbers(name: str, seconds: Any) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -20,6 +20,7 @@ NOT_OFFERED = {
     "data": "the DataFrame that `fit` receives",
     "spark": "the session of that DataFrame",
     "evaluator": "validation rows are evaluated by the workers after each epoch",
+    "evaluator_timeout": "there is no evaluator",
     "cache": "a stream has no second epoch, no validation rows and no position to resume from",
 }
 # Where the estimator's default is not that of `ef.run`.
@@ -41,6 +42,7 @@ VALUES: dict[str, Any] = {
     "spoolDir": "/local",
     "spoolLimit": 10**12,
     "startTimeout": 7.0,
+    "executorTimeout": 6.0,
     "joinTimeout": 8.0,
     "exchangeTimeout": 9.0,
     "verbose": False,

@@ -156,3 +156,10 @@ def test_runs_take_turns_for_gpus_too() -> None:
 def test_slots_that_come_late_are_waited_for() -> None:
     assert wait_for_slots(spark_with(0, 0, 1, 3), None, 3, timeout=5) == 3
     assert wait_for_slots(spark_with(1), None, 3, timeout=5, settle=0.05) == 1
+
+
+def test_a_run_waits_for_executors_as_long_as_executor_timeout_says() -> None:
+    assert roles(spark_with(1, *[1] * 5, 2), workers=2, executor_timeout=5.0) == {"chief": 1, "worker": 1}
+    with pytest.raises(ClusterError, match="Received: 1 slots") as caught:
+        roles(spark_with(1, *[1] * 5, 2), workers=2, executor_timeout=0.05)
+    assert "raise executor_timeout" in caught.value.fix

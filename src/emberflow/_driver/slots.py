@@ -13,7 +13,7 @@ from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._plan.stages import Stage, stages_of
-from emberflow.config import RunConfig
+from emberflow.config import EXECUTOR_TIMEOUT, RunConfig
 from emberflow.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) ->
     wanted = None if config.workers == "auto" else config.workers
     helpers = ps + config.evaluator
     slots = wait_for_slots(
-        spark, profile_for_everybody(facts), wanted and wanted + helpers, config.start_timeout
+        spark,
+        profile_for_everybody(facts),
+        wanted and wanted + helpers,
+        config.start_timeout,
+        settle=config.executor_timeout,
     )
     if wanted is None:
         wanted = slots - helpers
@@ -126,7 +130,8 @@ def wait_for_slots(
     profile: Any,
     wanted: int | None,
     timeout: float,
-    settle: float = deadlines.SLOT_SETTLE,
+    *,
+    settle: float = EXECUTOR_TIMEOUT,
 ) -> int:
     """Return the number of slots once it is `wanted`, or what there is when no more will come.
 
@@ -156,7 +161,7 @@ def check_slots(slots: int, workers: int, helpers: int, master: str | None) -> N
         f"The run needs {workers + helpers} task slots at the same time{beside}. "
         f"Received: {slots} slots from {master}.",
         fix=f"{fewer} the session with more executors or cores (spark.executor.instances, "
-        "spark.executor.cores, spark.cores.max)."
+        "spark.executor.cores, spark.cores.max); if executors are still starting, raise executor_timeout."
         if slots
         else "Start executors first: none has registered with the driver.",
     )

@@ -20,7 +20,6 @@ SHORTEST_WAIT = 0.01  # For a deadline that has just passed: a timeout of 0 woul
 # The driver: `_driver`.
 
 SLOT_POLL = 0.05  # Spark offers nothing to wait on for executors that register.
-SLOT_SETTLE = 5.0  # Executors of one session register shortly after each other.
 UNDIALLED_TIMEOUT = 8.0  # Longer than `DIAL_TIMEOUT`: running tasks that have not dialled by then cannot.
 START_GRACE = 1.0  # A task's own deadline comes first: it knows more about the cause.
 CAUSE_SETTLE = 0.3  # Other nodes may still name the true cause of a failure.
@@ -36,7 +35,6 @@ VALUES_END_TIMEOUT = 10.0  # Sockets are shut down before; a thread may still wr
 
 HEARTBEAT_SHARE = 0.25  # Of its limit: after it a silent node is asked, and has the rest of it to answer.
 LEAVE_TIMEOUT = 10.0  # A node that has returned runs its exit handlers.
-EVALUATOR_TIMEOUT = 60.0  # An evaluator makes its last evaluation after training is done.
 SERVING_TIMEOUT = 2.0  # A parameter server may sit in TensorFlow's own join, which never returns.
 LOG_DRAIN_TIMEOUT = 1.0  # A node that has ended may have children that hold its output open.
 LAST_LINES_TIMEOUT = 0.2  # What a node printed before it failed is on its way; its process still runs.

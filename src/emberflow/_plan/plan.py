@@ -7,7 +7,7 @@ from typing import Literal
 from emberflow._choices import STRATEGIES, GpuSource, Strategy, Transport
 from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
-from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
+from emberflow.config import EVALUATOR_TIMEOUT, EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
 
 Meeting = Literal["driver", "barrier"]
 
@@ -45,6 +45,7 @@ class RunPlan:
         start_timeout: Seconds until every node must have joined.
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
+        evaluator_timeout: Seconds that the evaluator gets for a last evaluation after training is done.
         forward_logs: Whether nodes' output is sent to the driver line by line.
         python: The driver's Python as (major, minor); executors must agree.
         waits_for_rows: Whether Spark computes rows before the first node can start.
@@ -68,6 +69,7 @@ class RunPlan:
     python: tuple[int, int]
     join_timeout: float = JOIN_TIMEOUT
     exchange_timeout: float = EXCHANGE_TIMEOUT
+    evaluator_timeout: float = EVALUATOR_TIMEOUT
     waits_for_rows: bool = False
     gpus: int = 0
     gpu_source: GpuSource = "spark"

@@ -246,8 +246,8 @@ class NodeRunner:
                 timeout = deadlines.LEAVE_TIMEOUT
             elif "ended" in event:
                 return self._ended_badly(watch, event)
-        if event is None and timeout == deadlines.EVALUATOR_TIMEOUT:
-            told = f"not done {timeout:g} s after the others: ended without a last evaluation"
+        if event is None and self._is_evaluating():
+            told = f"not done {timeout:g} s (evaluator_timeout) after the others: ended without a last evaluation"
             watch.tell_driver({"log": told})
         watch.drain_log(deadlines.LOG_DRAIN_TIMEOUT)
         return self._delivered(watch)
@@ -262,7 +262,10 @@ class NodeRunner:
     def _patience(self) -> float:
         if self._ending or self._is_serving:
             return deadlines.LEAVE_TIMEOUT
-        return deadlines.EVALUATOR_TIMEOUT if self._me.role == "evaluator" else deadlines.SERVING_TIMEOUT
+        return self._plan.evaluator_timeout if self._is_evaluating() else deadlines.SERVING_TIMEOUT
+
+    def _is_evaluating(self) -> bool:
+        return self._me.role == "evaluator" and not self._ending and not self._is_serving
 
     def _ended_badly(self, watch: NodeMonitor, event: Message) -> Outcome:
         """Your function raised, the node could not begin or ended too early, or no more rows come for it."""

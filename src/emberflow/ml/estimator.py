@@ -71,6 +71,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         spoolDir: Local folder for the rows of each worker; Spark's own if not set.
         spoolLimit: Most bytes of one worker's rows there.
         startTimeout: Seconds until all nodes must have joined.
+        executorTimeout: Seconds in which all executors must register after the first one has, within `startTimeout`.
         joinTimeout: Seconds until workers must have connected to each other.
         exchangeTimeout: Seconds after which a node that does not answer during training is an error.
         verbose: Whether to show progress and the nodes' output on the driver.
@@ -126,6 +127,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         spoolDir: str | None = None,
         spoolLimit: int | None = None,
         startTimeout: float = 120.0,
+        executorTimeout: float = 5.0,
         joinTimeout: float = 60.0,
         exchangeTimeout: float = 600.0,
         verbose: bool = True,

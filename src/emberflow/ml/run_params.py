@@ -8,6 +8,7 @@ from pyspark.ml.param import Params, TypeConverters
 from emberflow._choices import STRATEGIES, GpuSource, TransportChoice, check_choice
 from emberflow.config import (
     EXCHANGE_TIMEOUT,
+    EXECUTOR_TIMEOUT,
     JOIN_TIMEOUT,
     START_TIMEOUT,
     check_count,
@@ -34,6 +35,7 @@ RUN_OPTIONS = {
     "spoolDir": "spool_dir",
     "spoolLimit": "spool_limit",
     "startTimeout": "start_timeout",
+    "executorTimeout": "executor_timeout",
     "joinTimeout": "join_timeout",
     "exchangeTimeout": "exchange_timeout",
     "verbose": "verbose",
@@ -139,6 +141,11 @@ class RunParams(Params):
     spoolLimit = declare("spoolLimit", "most bytes of one worker's rows there", to_count("spoolLimit"))
     startTimeout = declare(
         "startTimeout", "seconds until all nodes must have joined", to_seconds("startTimeout", START_TIMEOUT)
+    )
+    executorTimeout = declare(
+        "executorTimeout",
+        "seconds in which all executors must register after the first one has",
+        to_seconds("executorTimeout", EXECUTOR_TIMEOUT),
     )
     joinTimeout = declare(
         "joinTimeout",
