@@ -198,7 +198,7 @@ BARRIER = re.compile(r"barrier task|barrier ResultStage")
 FRAMES = re.compile(
     r"(An error occurred while calling \S+\s*: )|^\s+(at |\.\.\. \d+ more).*\n?", re.MULTILINE
 )
-SAID_LIMIT = 4000
+SAID_LIMIT = 4000  # characters; the cause comes first, and the whole text is the __cause__
 CANCELLED = re.compile(
     r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED|cancelled because|was cancelled"
 )

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from emberflow._protocol.frames import Frames, Message
 
-READ = 1 << 16
+READ = 1 << 16  # bytes; most messages are smaller
 MOST_UNSENT = 64 * 1024 * 1024  # bytes; whoever is further behind when more comes is given up
-_VIEWS_AT_ONCE = 64
+_VIEWS_AT_ONCE = 64  # buffers in one system call; the kernel refuses more than 1,024 (IOV_MAX)
 
 
 class Peer:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CONNECT_LIMIT = 100 * 1024 * 1024
 # Above this tasks fetch the function from the driver: Spark would hold several copies of it in each process.
 INLINE_LIMIT = 8 * 1024 * 1024
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes in memory at a time, whatever the size of the function
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

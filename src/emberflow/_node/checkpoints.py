@@ -20,8 +20,8 @@ from emberflow.errors import ConfigError, StorageError
 
 ATTEMPT = re.compile(r"attempt-(\d+)-\w+")
 STEP = re.compile(r"step-(\d+)")
-KEPT = 3
-TRIES = 5
+KEPT = 3  # an evaluator may still copy an older one while the chief saves newer ones
+TRIES = 5  # the chief may drop a checkpoint while it is copied; a newer one is there then
 
 
 @dataclass(frozen=True, kw_only=True)

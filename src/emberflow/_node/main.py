@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
 
 PACKAGE = str(Path(__file__).parent.parent)
-TEXT_LIMIT = 20_000
+TEXT_LIMIT = 20_000  # characters; the text travels to the driver and is printed there
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typing import IO
 
 from emberflow._protocol.byte_blocks import LENGTH, receive_exactly
 
-FETCH, VALUE = 1, 2
-CHUNK = 1 << 20
+FETCH, VALUE = 1, 2  # requests: of a task's function, and to send a value
+CHUNK = 1 << 20  # bytes in memory at a time, whatever the size of the file
 _REQUEST = struct.Struct("!BIQ")
 
 

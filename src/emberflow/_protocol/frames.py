@@ -11,7 +11,7 @@ from emberflow.errors import PeerError
 Message = dict[str, Any]
 
 _HEADER = struct.Struct("!I")
-MAX_FRAME = 64 * 1024 * 1024
+MAX_FRAME = 64 * 1024 * 1024  # bytes; a longer one is not ours, and must not fill the memory
 
 
 def pack(message: Message) -> bytes:

@@ -21,8 +21,8 @@ from emberflow._plan import deadlines
 from emberflow.errors import PeerError
 
 _MAGIC = b"emberflow/1\n"
-_NONCE = 32
-_TAG = 32
+_NONCE = 32  # random bytes: so many that none comes twice
+_TAG = 32  # bytes of HMAC-SHA256
 ANSWER_SIZE = _NONCE + _TAG
 REFUSED = bytes(_TAG)
 

@@ -24,10 +24,10 @@ from emberflow.errors import PeerError
 
 # What TensorFlow says before anybody can tell it to be quiet; the executor's own log keeps it.
 NOISE = re.compile(rb"I0000 00:00:|WARNING: All log messages before absl|E0000 .*(cuda_platform|cuInit)")
-TAIL_LINES = 40
-LINE_LIMIT = 8192
+TAIL_LINES = 40  # enough for a traceback, with which the log of a failed node ends
+LINE_LIMIT = 8192  # bytes; a program may print for ever without a line end
 KEPT_METRICS = 4000  # they travel in the outcome: a thousand nodes' must fit into Spark's limit of a result
-READ = 1 << 16
+READ = 1 << 16  # bytes; what a pipe of Linux holds
 
 
 class NodeMonitor:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark import BarrierTaskContext
 
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
-CHUNK = 8 * 1024 * 1024
+CHUNK = 8 * 1024 * 1024  # bytes of a value in one row: Spark holds several copies of a row in memory
 MARK = "EMBERFLOW-OUTCOME:"
 UNREACHABLE = "could not reach the driver"
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH", "_SPARK_AUTH_SECRET")

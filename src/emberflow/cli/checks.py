@@ -24,7 +24,7 @@ VERSIONS: dict[str, tuple[Version, Version]] = {
     "pandas": ((2, 2), (2, 3)),  # Spark's mapInArrow asks for it
 }
 LABELS = {"pyspark": "Spark", "tensorflow": "TensorFlow", "keras": "Keras", "pandas": "pandas"}
-NEWEST_PYTHON = (3, 13)
+NEWEST_PYTHON = (3, 13)  # that the tests ran with
 
 # In a process of its own: importing TensorFlow may end a process (wrong CPU), and takes long.
 _IMPORT_TENSORFLOW = """

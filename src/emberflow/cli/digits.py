@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from emberflow.ml import KerasModel
 
 BATCH_ROWS = 32  # of all workers together, so that more of them learn the same
-TEST_SHARE = 0.25
-SEED = 7
+TEST_SHARE = 0.25  # of 1,797 digits: one wrong answer is 0.2 % of them
+SEED = 7  # any number: the demo shows the same each time
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-TASKS_AT_MOST = 64
+TASKS_AT_MOST = 64  # a sample: a large cluster need not be asked executor by executor
 
 
 def ask(master: str) -> dict[str, Any]:

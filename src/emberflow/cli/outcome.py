@@ -7,8 +7,8 @@ from rich.console import Console
 
 from emberflow.errors import ConfigError, EmberflowError, ModelError, StorageError
 
-WRONG_INPUT = 2
-FAILED = 1
+WRONG_INPUT = 2  # as typer exits for a wrong option
+FAILED = 1  # the usual exit code of a program that failed
 
 _OURS = re.compile(r"emberflow\.errors\.\w+: (.*?)(?=\n\n|\n\s+at |\nJVM stacktrace|\Z)", re.DOTALL)
 

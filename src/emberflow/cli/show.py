@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 PAPER, INK, PALE = "#fbf7ef", "#2b2a33", "#b9b2a6"
 EMBER, FLOW, WRONG = "#e4572e", "#2e86ab", "#d1102e"
 GLOW = ("#17121f", "#4a1942", "#b8304f", "#f0743e", "#ffd98a")
-ROWS, COLUMNS = 6, 8
+ROWS, COLUMNS = 6, 8  # digits on the left side of the picture, each large enough to be read
 
 
 class Curve(NamedTuple):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from emberflow.ml.estimator import KerasEstimator
     from emberflow.ml.model import KerasModel
 
-FORMAT = 1
+FORMAT = 1  # of the saved files, so that a later version can tell what it reads
 METADATA = "metadata/part-00000"
 KERAS_FILE = "model.keras"
 SAVED_MODEL = "saved_model"
