@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from emberflow._driver.cluster_facts import ClusterFacts
+from emberflow._plan.roles import assign_roles
 from emberflow.config import RunConfig, parse_port_range
 from emberflow.errors import ConfigError
+from emberflow.run import _plan as plan_of_run
 
 
 @pytest.mark.parametrize("workers", [0, -1, "two", True, False, 1.0, None, [2], "", b"auto"])
@@ -59,3 +62,14 @@ def test_a_port_range_that_is_none_is_refused(ports: object) -> None:
 def test_a_port_range_is_read_with_and_without_blanks() -> None:
     assert parse_port_range("port_range", "30000-30100") == (30000, 30100)
     assert parse_port_range("port_range", " 80 - 80 ") == (80, 80)
+
+
+def test_every_deadline_of_a_run_is_in_its_plan() -> None:
+    names = ["start_timeout", "join_timeout", "exchange_timeout", "evaluator_timeout"]
+    given = {name: 7.0 + number for number, name in enumerate(names)}
+    facts = ClusterFacts(is_connect=False, master="spark://a:7077")
+    config = RunConfig(
+        workers=1, executor_timeout=3.0, **given
+    )  # executors are waited for before there is a plan
+    plan = plan_of_run(config, facts, assign_roles(1), waits_for_rows=False)
+    assert {name: getattr(plan, name) for name in names} == given
