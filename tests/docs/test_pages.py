@@ -1,45 +1,105 @@
-"""Every Python block of README and of these pages runs, top to bottom, as a reader would type it."""
+"""Every code block of every page runs, top to bottom, as a reader would type it.
+
+Python blocks of a page share one namespace, which tests/docs/preambles.py prepares; command lines run in a folder of
+the page. A block that cannot run says so by a comment before it, ``<!-- not run: reason -->``, and is skipped.
+"""
 
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-import emberflow
+from tests.docs.commands import check, commands_in
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of
+from tests.docs.preambles import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parent.parent.parent
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = ["README.md", "docs/run.md", "docs/feeding.md", "docs/estimator.md"]
+LANGUAGES = {"python", "console", "bash", "text"}
+# Where a reader has storage that all hosts see, the test has a folder.
+STORAGE = re.compile(r"(?<![\w/.])(?:hdfs:///|s3://bucket/|/shared/|/tmp/|/models/)")
+LARGE = {  # pages whose programs need more than two slots, or GPUs
+    "docs/asynchronous.md": pytest.mark.full,
+    "docs/roles-gpus-restarts.md": (),
+    "docs/run-parallel.md": (),
+}
+WITH_CODE = [page for page in PAGES if any(block.language != "text" for block in blocks_of(page))]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in WITH_CODE if page not in LARGE])
 @pytest.mark.usefixtures("nothing_left")
-def test_the_blocks_of_a_page_run(page: str, spark_cluster: "SparkSession") -> None:
-    from pyspark.sql import functions as F
+def test_the_blocks_of_a_page_run(
+    page: str, spark_local: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(page, spark_local, tmp_path)
 
-    Path("/tmp/keras-docs").mkdir(exist_ok=True)
-    blocks = BLOCK.findall((ROOT / page).read_text())
-    assert blocks
-    rows = spark_cluster.range(60).select(
-        F.array(*[(F.rand(seed) + F.col("id") % 3).cast("float") for seed in range(4)]).alias("features"),
-        (F.col("id") % 3).alias("label"),
-    )
-    names: dict[str, Any] = {"__name__": "__main__", "ef": emberflow, "spark": spark_cluster, "df": rows}
-    for number, block in enumerate(blocks):
-        code = compile(block, f"{page}, block {number}", "exec")
-        exec(code, names)  # that is the test
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks) for page, marks in LARGE.items()])
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.timeout(400)
+def test_the_blocks_of_a_page_run_on_six_slots(
+    page: str, spark_gpus: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(page, spark_gpus, tmp_path)
+
+
+def run_page(page: str, spark: "SparkSession", folder: Path) -> None:
+    """Run all blocks of a page in order, but for those that say why they cannot run."""
+    names = prepare(page, spark, folder)
+    for block in blocks_of(page):
+        if not block.reason:
+            run(block, names, folder)
+
+
+def run(block: Block, names: dict[str, Any], folder: Path) -> None:
+    """Run one block where its page stands."""
+    text = STORAGE.sub(f"{folder}/", block.text)
+    if block.language == "python":
+        if file := re.match(r"# (\w+\.py)\n", text):
+            (folder / file[1]).write_text(text)
+        # Line numbers of a traceback are those of the page.
+        exec(compile("\n" * (block.line - 1) + text, block.page, "exec"), names)
+    elif block.language in {"console", "bash"}:
+        for command, shown in commands_in(Block(block.page, block.line, block.language, text, "")):
+            try:
+                check(command, shown)
+            except AssertionError as error:
+                error.add_note(f"{block}: {command}")
+                raise
+
+
+@pytest.mark.parametrize("block", [block for block in all_blocks() if block.reason], ids=str)
+def test_a_block_that_cannot_run(block: Block) -> None:
+    pytest.skip(f"{block}: {block.reason}")
+
+
+def test_every_block_says_what_it_is() -> None:
+    unknown = [f"{block}: {block.language!r}" for block in all_blocks() if block.language not in LANGUAGES]
+    assert unknown == [], f"each block begins with one of {sorted(LANGUAGES)}"
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    pages = [ROOT / "README.md", *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    broken = [
-        f"{page.relative_to(ROOT)}: {link}"
-        for page in pages
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-        if not (page.parent / link).exists()
-    ]
+    broken = []
+    for page in PAGES:
+        for link, place in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", (ROOT / page).read_text()):
+            target = (ROOT / page).parent / link if link else ROOT / page
+            if not target.exists() or (place and place not in anchors_of(target)):
+                broken.append(f"{page}: {link}#{place}")
     assert broken == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as they are made for Markdown on the web."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_index_of_docs_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    missing = [
+        page for page in PAGES if page.startswith("docs/") and f"({page.removeprefix('docs/')})" not in index
+    ]
+    assert missing == ["docs/README.md"]

@@ -1,0 +1,149 @@
+"""What the pages take for granted: rows, models and files, all tiny, by page."""
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.tensorflow.digits_rows import digit_model, digit_rows
+
+import emberflow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Names = dict[str, Any]
+ROWS = 60
+
+
+def prepare(page: str, spark: "SparkSession", folder: Path) -> Names:
+    """Return the names that the blocks of a page may use; files go into the folder."""
+    names: Names = {"__name__": "__main__", "ef": emberflow, "spark": spark}
+    if page in PREAMBLES:
+        names |= PREAMBLES[page](spark, folder)
+    return names
+
+
+def features_and_label(spark: "SparkSession", folder: Path) -> Names:
+    """Four numbers and one of three classes."""
+    from pyspark.sql import functions as F
+
+    numbers = [(F.rand(seed) + F.col("id") % 3).cast("float") for seed in range(4)]
+    (folder / "keras-docs").mkdir()
+    return {
+        "df": spark.range(ROWS).select(F.array(*numbers).alias("features"), (F.col("id") % 3).alias("label"))
+    }
+
+
+def pictures(spark: "SparkSession", numbers: int = 784) -> "DataFrame":
+    """Images as arrays of numbers, with labels and the columns of a form."""
+    return spark.range(ROWS).selectExpr(
+        "id",
+        f"transform(sequence(1, {numbers}), i -> cast((i + id) % 7 / 7 as float)) as image",
+        "id % 10 as label",
+        "cast(id % 3 as float) as x",
+        "cast(id % 3 * 2 as float) as y",
+        "cast(id % 2 as string) as day",
+    )
+
+
+def small_images(spark: "SparkSession", folder: Path) -> Names:
+    """Images of eight by eight, and what builds a model for them."""
+    return {"df": pictures(spark, 64), "build_model": build_model}
+
+
+def digits(spark: "SparkSession", folder: Path) -> Names:
+    """Handwritten digits, a network that learns to read them, and a graph of TensorFlow 1."""
+    df = digit_rows(spark).selectExpr("*", "cast(id % 3 as float) as x", "cast(id % 3 * 2 as float) as y")
+    return {"df": df, "test_df": df, "build_model": digit_model, "build_graph": build_graph}
+
+
+def build_model() -> Any:
+    import keras
+
+    model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(10, activation="softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def build_graph() -> Any:
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None], "x")
+    y = tf.compat.v1.placeholder(tf.float32, [None], "y")
+    weight = tf.compat.v1.get_variable("weight", initializer=0.0)
+    loss = tf.reduce_mean((weight * x - y) ** 2)
+    return loss, tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss), [weight]
+
+
+def models_to_score(spark: "SparkSession", folder: Path) -> Names:
+    """A SavedModel of images, models with several inputs, and rows for all of them."""
+    import keras
+
+    image, meta = keras.Input((28, 28), name="image"), keras.Input((1,), name="meta")
+    flat = keras.layers.Flatten()(image)
+    keras.Model(image, keras.layers.Dense(10)(flat)).export(folder / "models/mnist/1", verbose=False)
+    df = pictures(spark).selectExpr(
+        "*",
+        "image as pixels",
+        "cast(repeat('x', 784) as binary) as jpeg_decoded",
+        "named_struct('age', x) as person",
+        "x as age",
+        "x as income",
+        "x as height",
+    )
+    return {
+        "df": df,
+        "two_inputs": keras.Model(
+            [image, meta], keras.layers.Dense(1)(keras.layers.Concatenate()([flat, meta]))
+        ),
+        "flat": keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]),
+    }
+
+
+def record_files(spark: "SparkSession", folder: Path) -> Names:
+    """TFRecord files, a csv, and two images in MNIST's format."""
+    df = pictures(spark).select("image", "label", "day")
+    emberflow.tfrecord.write(df.coalesce(2), str(folder / "mnist/train"))
+    for name in ("incoming", "train"):
+        emberflow.tfrecord.write(df.select("image", "label").coalesce(1), str(folder / name))
+    idx = {"train-images-idx3-ubyte.gz": (0x803, (2, 28, 28)), "train-labels-idx1-ubyte.gz": (0x801, (2,))}
+    for name, (magic, shape) in idx.items():
+        size = 2 * 784 if len(shape) > 1 else 2
+        head = struct.pack(f">{1 + len(shape)}I", magic, *shape)
+        (folder / name).write_bytes(gzip.compress(head + bytes(size)))
+    (folder / "data.csv").write_text("length,width\n1.5,2\n2.5,3\n")
+    return {"df": df}
+
+
+def table_files(spark: "SparkSession", folder: Path) -> Names:
+    """The rows that the command line reads."""
+    lines = [f"{at / 64},{1 - at / 64},{at % 3}" for at in range(64)]
+    for name in ("flowers.csv", "new-flowers.csv", "rows.csv"):
+        (folder / name).write_text("\n".join(["length,width,kind", *lines]) + "\n")
+    return {}
+
+
+def readme(spark: "SparkSession", folder: Path) -> Names:
+    """The page makes its own rows; its command lines need a file and a program."""
+    import keras  # noqa: F401 - the page imports it, and functions that it defines use it
+
+    (folder / "model.py").write_text(
+        "import keras\n\n\ndef build_model():\n"
+        "    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, 'softmax')])\n"
+        "    model.compile('adam', 'sparse_categorical_crossentropy')\n    return model\n"
+    )
+    return table_files(spark, folder)
+
+
+PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
+    "README.md": readme,
+    "docs/asynchronous.md": digits,
+    "docs/commands.md": table_files,
+    "docs/data-parallel.md": small_images,
+    "docs/estimator.md": features_and_label,
+    "docs/feeding.md": features_and_label,
+    "docs/predict.md": models_to_score,
+    "docs/tfrecord.md": record_files,
+}
