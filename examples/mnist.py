@@ -61,9 +61,8 @@ def read_idx(path: Path) -> Any:
     import numpy as np
 
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    axes = data[
-        3
-    ]  # big-endian: two zeros, the kind of number, the number of axes, their lengths, the numbers
+    # Big-endian: two zeros, the kind of number, the number of axes, their lengths, the numbers.
+    axes = data[3]
     shape = np.frombuffer(data, ">u4", count=axes, offset=4)
     return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
@@ -78,7 +77,7 @@ def frame_of(spark: Any, images: Path, labels: Path) -> Any:
 
 
 def train(spark: Any, files: dict[str, tuple[Path, Path]], options: argparse.Namespace) -> float:
-    """Train, test, save; return the share of test images that were read right."""
+    """Train, test, save; return the share of test images that were classified correctly."""
     from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 
     estimator = ef.KerasEstimator(
