@@ -206,7 +206,7 @@ class Clock:
 
 
 def digits() -> tuple[Any, Any, Any, Any]:
-    from emberflow.cli.digits import load_digits
+    from emberflow.cli.demo_digits import load_digits
 
     data = load_digits()
     flat = [images.reshape(len(images), 64) for images in (data.images, data.test_images)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def digits() -> tuple[Any, Any, Any, Any]:
     """Return images and labels to train on, then those to test on."""
-    from emberflow.cli.digits import load_digits
+    from emberflow.cli.demo_digits import load_digits
 
     data = load_digits()
     flat = [images.reshape(len(images), 64) for images in (data.images, data.test_images)]

@@ -66,7 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     run(*EMBERFLOW, "convert", str(folder / "rows.parquet"), str(folder / "rows.tfrecord"))
     train = ["train", str(folder / "program.py"), str(folder / "rows.csv"), str(folder / "model"), *COLUMNS]
-    done = run(*EMBERFLOW, *train, "--epochs", "30", "--workers", "1", "--batch-size", "64", *MASTER)
+    done = run(
+        *EMBERFLOW, *train, "--epochs", "30", "--workers", "1", "--batch-size", "64", "--quiet", *MASTER
+    )
     assert f"The model is in {folder / 'model'}" in done.stdout
     assert "accuracy 0." in done.stdout or "accuracy 1" in done.stdout
     return folder
@@ -145,7 +147,7 @@ def test_train_and_predict_on_connect(folder: Path, spark_connect: "SparkSession
 
 def test_show_says_columns_signature_and_versions(folder: Path) -> None:
     said = run(*EMBERFLOW, "show", str(folder / "model")).stdout
-    assert "emberflow.ml.KerasModel, written by emberflow " in said
+    assert "emberflow.ml.KerasModel, created by emberflow " in said
     assert "reads  columns length, width (trained for kind)" in said
     assert "adds   columns rawPrediction, probability, prediction" in said
     assert "signature serving_default" in said
@@ -181,7 +183,7 @@ def test_wrong_input_is_two(folder: Path, spark_cluster: "SparkSession", tmp_pat
     assert "PATH_NOT_FOUND" in said_to(2, "predict", str(tmp_path / "none.csv"), model, out)
     assert "There must be a model" in said_to(2, "predict", rows, str(tmp_path / "none"), out)
     assert "--output-format" in said_to(2, "predict", rows, model, str(tmp_path / "out"))
-    assert "knows its columns" in said_to(2, "predict", rows, model, out, "--inputs", "length")
+    assert "has its own columns" in said_to(2, "predict", rows, model, out, "--inputs", "length")
     assert "name=value" in said_to(2, "predict", rows, model, out, "--option", "header")
     assert "No such option" in said_to(2, "predict", rows, model, out, "--outptu", "x")
     assert not Path(out).exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emberflow.cli.show import Curve, draw, pick
+from emberflow.cli.demo_picture import Curve, draw, pick
 from tests.sessions import Sessions
 
 PNG = b"\x89PNG\r\n\x1a\n"

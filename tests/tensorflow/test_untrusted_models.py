@@ -12,7 +12,7 @@ import pytest
 import emberflow as ef
 from emberflow._score.model_source import LoadOptions, describe_path
 from emberflow._score.model_text import show_model
-from emberflow.cli.jobs import run_show
+from emberflow.cli.show import run_show
 
 
 class Creates:

@@ -1,5 +1,6 @@
 """The command line: what it says, and how the doctor judges."""
 
+import inspect
 import re
 import socket
 import subprocess
@@ -8,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from emberflow import __version__
-from emberflow.cli import checks, doctor
+from emberflow.cli import doctor
+from emberflow.cli import doctor_checks as checks
 from emberflow.cli.main import app
+from emberflow.ml import KerasEstimator
+from emberflow.ml.run_params import RUN_OPTIONS
 
 PLAIN = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -31,6 +36,22 @@ def test_version() -> None:
 def test_every_command_teaches_by_example(command: str) -> None:
     assert command in said_to("--help")
     assert f"emberflow {command} --" in said_to(command, "--help")
+
+
+def options_of_train() -> dict[str, Any]:
+    """Return the default of each option of `emberflow train`, by each of its names."""
+    group: Any = typer.main.get_command(app)
+    return {name: option.default for option in group.commands["train"].params for name in option.opts}
+
+
+def test_train_has_an_option_for_every_run_option_of_the_estimator() -> None:
+    signature = inspect.signature(KerasEstimator).parameters
+    options = options_of_train()
+    for param in RUN_OPTIONS:
+        option = "--" + re.sub(r"(?=[A-Z])", "-", param).lower()
+        assert option in options, f"emberflow train cannot set {param}"
+        if param != "numWorkers":  # "auto" is no number: it is what is left out
+            assert options[option] == signature[param].default
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -63,12 +84,12 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_versions(name: str, version: str | None, state: str) -> None:
-    finding = checks.judge_version(name, version)
+    finding = checks.check_version(name, version)
     assert finding.state == state
-    assert bool(finding.remedy) == (state != "ok")
+    assert bool(finding.fix) == (state != "ok")
 
 
-def test_java_that_is_missing_is_a_failure_with_a_remedy(
+def test_java_that_is_missing_is_a_failure_with_a_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -76,7 +97,7 @@ def test_java_that_is_missing_is_a_failure_with_a_remedy(
     monkeypatch.setattr("emberflow.local.java.find_spec", lambda _: None)
     finding = checks.check_java()
     assert finding.state == "failure"
-    assert "emberflow[java]" in finding.remedy
+    assert "emberflow[java]" in finding.fix
 
 
 def test_a_host_name_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +127,7 @@ def test_executors_python_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path:
     finding = checks.check_executor_python()
     assert finding.state == "failure"
     assert "Python 3.8" in finding.text
-    assert finding.remedy == f"export PYSPARK_PYTHON={sys.executable}"
+    assert finding.fix == f"export PYSPARK_PYTHON={sys.executable}"
     bare = f'{{"version": {list(sys.version_info[:2])}, "prefix": "/usr", "missing": ["tensorflow"]}}'
     monkeypatch.setenv("PYSPARK_PYTHON", fake_python(tmp_path / "bare", bare))
     assert "lacks tensorflow" in checks.check_executor_python().text
@@ -122,7 +143,7 @@ def test_spark_s_own_python_is_compared_where_nobody_chose_one(
     finding = checks.check_executor_python()
     assert finding.state == "warning", "our own tasks run this Python: nothing stands in their way"
     assert "lacks emberflow" in finding.text
-    assert finding.remedy == f"export PYSPARK_PYTHON={sys.executable}"
+    assert finding.fix == f"export PYSPARK_PYTHON={sys.executable}"
 
 
 def answer(**other: Any) -> dict[str, Any]:
@@ -135,7 +156,7 @@ def answer(**other: Any) -> dict[str, Any]:
 def states(answers: list[dict[str, Any]], slots: int | None = 2) -> dict[str, str]:
     return {
         finding.what: finding.state
-        for finding in doctor.judge_executors({"slots": slots, "answers": answers})
+        for finding in doctor.check_executors({"slots": slots, "answers": answers})
     }
 
 
@@ -155,8 +176,8 @@ def test_executors_that_cannot_run_our_python_are_not_blamed_on_the_master() -> 
     log = "Error: [PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found."
     finding = doctor._no_session("spark://a:1", log)
     assert "PyArrow" in finding.text
-    assert "pip install emberflow" in finding.remedy
-    assert "address" in doctor._no_session("spark://a:1", "Error: Connection refused").remedy
+    assert "pip install emberflow" in finding.fix
+    assert "address" in doctor._no_session("spark://a:1", "Error: Connection refused").fix
 
 
 def test_a_cluster_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`emberflow convert`: files of one format into another, with a bar that shows how far it is."""
+"""`emberflow convert`: files of one format into another, with a progress bar."""
 
 from rich.console import Console
 from rich.progress import (
@@ -10,8 +10,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from emberflow.cli.outcome import guarded
-from emberflow.cli.rows import parse_pairs
+from emberflow.cli.exit_codes import exit_code_of
+from emberflow.cli.spark_files import parse_pairs
 
 
 def run_convert(
@@ -30,7 +30,7 @@ def run_convert(
         rows = _convert(source, target, kind, to, labels, options or [], bars)
         console.print(f"{rows:,} rows written to {target}", markup=False)
 
-    return guarded(work)
+    return exit_code_of(work)
 
 
 def _convert(
@@ -58,7 +58,7 @@ def _convert(
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task(f"{source} to {out}", total=rows.total)
 
-        def show(done: int, total: int | None) -> None:
+        def show_progress(done: int, total: int | None) -> None:
             progress.update(bar, completed=done, total=total)
 
-        return convert_file(target, to=out, rows=rows, on_progress=show, options=given)
+        return convert_file(target, to=out, rows=rows, on_progress=show_progress, options=given)

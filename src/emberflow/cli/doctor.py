@@ -1,4 +1,4 @@
-"""`emberflow doctor`: what is wrong with this machine or cluster, one line each, with a remedy."""
+"""`emberflow doctor`: what is wrong with this machine or cluster, one line each, with a fix."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from emberflow.cli import checks
-from emberflow.cli.checks import Finding
+from emberflow.cli import doctor_checks as checks
+from emberflow.cli.doctor_checks import Finding
 from emberflow.errors import ClusterError
 from emberflow.local.java import find_java_home
 
@@ -22,16 +22,16 @@ MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", 
 
 
 def run_doctor(master: str | None, timeout: float) -> int:
-    """Print a line for each finding as it comes; return the exit code."""
+    """Print each finding as soon as it is there; return the exit code."""
     console = Console(highlight=False, soft_wrap=True)
     counts = dict.fromkeys(MARKS, 0)
     for finding in _findings(master, timeout):
         counts[finding.state] += 1
         _show(console, finding)
     if counts["failure"]:
-        console.print(f"\n[red]{counts['failure']} to repair[/red] before anything can run.")
+        console.print(f"\n[red]{counts['failure']} to fix[/red] before anything can run.")
         return 1
-    console.print("\n[green]Nothing stands in the way.[/green]")
+    console.print("\n[green]Everything that was checked works.[/green]")
     return 0
 
 
@@ -45,9 +45,9 @@ def _findings(master: str | None, timeout: float) -> Iterator[Finding]:
     if master is None or master.startswith("local"):
         yield checks.check_executor_python()
     if master is None:
-        yield Finding("Executors", "unknown", "not asked", "emberflow doctor --master spark://HOST:PORT")
+        yield Finding("Executors", "unknown", "not checked", "emberflow doctor --master spark://HOST:PORT")
     elif java.state == "failure" and not master.startswith("sc://"):
-        yield Finding("Executors", "unknown", "not asked: there is no Java", "see above")
+        yield Finding("Executors", "unknown", "not checked: Java is missing", "install Java first; see above")
     else:
         yield from ask_executors(master, timeout)
 
@@ -57,43 +57,43 @@ def _show(console: Console, finding: Finding) -> None:
     console.print(
         Text(f" {mark} ", style=colour) + Text(f"{finding.what:<18}", style="bold") + Text(finding.text)
     )
-    if finding.remedy:
-        console.print(Text(f"{'':21}→ {finding.remedy}", style=colour))
+    if finding.fix:
+        console.print(Text(f"{'':21}→ {finding.fix}", style=colour))
 
 
 def ask_executors(master: str, timeout: float) -> list[Finding]:
-    """Start a session on the cluster in a process of its own, and judge what its executors say."""
-    command = [sys.executable, "-m", "emberflow.cli.executors", master]
+    """Start a session on the cluster in a child process, and check the answers of its executors."""
+    command = [sys.executable, "-m", "emberflow.cli.doctor_executors", master]
     env = dict(os.environ)
-    with suppress(ClusterError):  # Spark Connect needs none
+    with suppress(ClusterError):  # Spark Connect needs no Java here
         env["JAVA_HOME"] = str(find_java_home())
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, start_new_session=True)
         try:
-            said, _ = child.communicate(timeout=timeout)
+            output, _ = child.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            return [_silence(master, timeout)]
+            return [_no_answer(master, timeout)]
         finally:
-            _end(child)
+            _kill(child)
         if child.returncode != 0:
             log.seek(0)
             return [_no_session(master, log.read().decode(errors="replace"))]
-    return judge_executors(json.loads(said.decode().strip().splitlines()[-1]))
+    return check_executors(json.loads(output.decode().strip().splitlines()[-1]))
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the session's Python and its JVM, which share a process group."""
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill the session's Python and its JVM, which share a process group."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
 
 
-def _silence(master: str, timeout: float) -> Finding:
+def _no_answer(master: str, timeout: float) -> Finding:
     return Finding(
         "Executors",
         "failure",
         f"none answered within {timeout:.0f} s: {master} has no free slot, or cannot reach this machine",
-        "look at the cluster's web page for free cores; set spark.driver.host to an address that executors can reach",
+        "check the cluster's web page for free cores; set spark.driver.host to an address that executors can reach",
     )
 
 
@@ -105,31 +105,31 @@ def _no_session(master: str, log: str) -> Finding:
         (line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1:] or [""]
     )
     text = last if isinstance(last, str) else last[0]
-    if known := known_error(log):  # the session is there, but its executors cannot run our Python
+    if known := known_error(log):  # the session started, but its executors cannot run our Python
         return Finding("Executors", "failure", known.problem, known.fix)
     return Finding(
         "Executors", "failure", f"no session on {master}: {text.strip()}", "check the master's address"
     )
 
 
-def judge_executors(found: dict[str, Any]) -> list[Finding]:
-    """Judge slots, Python and packages by what the executors said."""
+def check_executors(found: dict[str, Any]) -> list[Finding]:
+    """Check slots, Python and packages in the answers of the executors."""
     answers = found["answers"]
     hosts = sorted({answer["host"] for answer in answers})
     where = ", ".join(hosts[:4]) + (", ..." if len(hosts) > 4 else "")
-    findings = [_judge_slots(found["slots"], where), _judge_pythons(answers)]
+    findings = [_check_slots(found["slots"], where), _check_pythons(answers)]
     return findings + [
-        _judge_package(name, answers) for name in ("emberflow", "tensorflow", "keras", "pandas")
+        _check_package(name, answers) for name in ("emberflow", "tensorflow", "keras", "pandas")
     ]
 
 
-def _judge_slots(slots: int | None, where: str) -> Finding:
+def _check_slots(slots: int | None, where: str) -> Finding:
     if slots is None:
-        return Finding("Executor slots", "unknown", f"Spark Connect does not say; tasks ran on {where}")
+        return Finding("Executor slots", "unknown", f"not known on Spark Connect; tasks ran on {where}")
     return Finding("Executor slots", "ok", f"{slots} on {where}: up to {slots} nodes can train together")
 
 
-def _judge_pythons(answers: list[dict[str, Any]]) -> Finding:
+def _check_pythons(answers: list[dict[str, Any]]) -> Finding:
     what = "Executors' Python"
     mine = list(sys.version_info[:2])
     for answer in answers:
@@ -146,15 +146,15 @@ def _judge_pythons(answers: list[dict[str, Any]]) -> Finding:
     return Finding(what, "ok", f"{mine[0]}.{mine[1]} everywhere ({', '.join(programs)})")
 
 
-def _judge_package(name: str, answers: list[dict[str, Any]]) -> Finding:
+def _check_package(name: str, answers: list[dict[str, Any]]) -> Finding:
     what = f"Executors' {name}"
     for answer in answers:
         if f"{name}_error" in answer:
             text = f"cannot be imported on {answer['host']}: {answer[f'{name}_error']}"
-            remedy = (
+            fix = (
                 f"{answer['program']} -m pip install emberflow, or set PYSPARK_PYTHON to a Python that has it"
             )
-            return Finding(what, "failure", text, remedy)
+            return Finding(what, "failure", text, fix)
     theirs = sorted({answer[name] for answer in answers})
     mine = checks.installed_version(name)
     if theirs != [mine]:

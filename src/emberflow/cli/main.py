@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is in the other files, imported when asked for."""
+"""The commands and their options. Their code is in the other files, imported when a command runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from emberflow._plan import deadlines
-from emberflow.cli.job_commands import predict, show, train
+from emberflow.cli.predict import predict
+from emberflow.cli.show import show
+from emberflow.cli.train import train
 
 app = typer.Typer(
     name="emberflow",
@@ -37,7 +39,7 @@ def _show_submit_file(wanted: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     submit_file: Annotated[
         bool,
@@ -45,25 +47,25 @@ def main(
             "--submit-file",
             callback=_show_submit_file,
             is_eager=True,
-            help="Show the file of this command line for [bold]spark-submit FILE train ...[/bold], and stop.",
+            help="Show the file to use in [bold]spark-submit FILE train ...[/bold], and exit.",
         ),
     ] = False,
 ) -> None:
-    """Hold the options that stand before any command."""
+    """Declare the options before any command."""
 
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the picture; it is made if need be.")] = Path(
-        "demo-output"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Folder for the picture and the model; created if missing.")
+    ] = Path("demo-output"),
     workers: Annotated[int, typer.Option(min=1, max=8, help="How many nodes train together.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the 1,347 training digits.")] = 12,
 ) -> None:
-    """Train a small network on a Spark of your own and draw what it learned. Takes about a minute.
+    """Train a small network on Spark on this machine and draw the result. Takes about a minute.
 
-    Starts a real Spark on this machine (a Master and one Worker process for each node, on loopback only), trains a
-    network to read handwritten digits on it, and stops it again. Nothing is downloaded.
+    Starts a real Spark (a Master and one Worker process for each node, on loopback only), trains a network to read
+    handwritten digits on it, and stops it again. Nothing is downloaded.
 
     For example:
 
@@ -81,16 +83,16 @@ def doctor(
     master: Annotated[
         str | None,
         typer.Option(
-            help="Also ask the executors of this Spark: spark://..., local[2], yarn, k8s://... or sc://..."
+            help="Check the executors of this Spark too: spark://..., local[2], yarn, k8s://... or sc://..."
         ),
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds to wait for the executors.")
     ] = deadlines.DOCTOR_TIMEOUT,
 ) -> None:
-    """Check this machine, and a cluster if you name one; say what to change.
+    """Check this machine, and a cluster if you name one; print what to fix.
 
-    One line for each thing checked. The exit code is 1 if something would fail.
+    Prints one line per check. The exit code is 1 if something would fail.
 
     For example:
 
@@ -109,12 +111,12 @@ def doctor(
 def local_cluster(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes, one executor each.")] = 2,
     cores: Annotated[int, typer.Option(min=1, help="Task slots of each Worker.")] = 1,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs that each Worker pretends to have.")] = 0,
-    memory: Annotated[str, typer.Option(help="Memory that each Worker may give, such as 1g or 512m.")] = "1g",
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs that each Worker simulates.")] = 0,
+    memory: Annotated[str, typer.Option(help="Memory of each Worker, such as 1g or 512m.")] = "1g",
 ) -> None:
     """Run a real Spark on this machine until you press Ctrl-C.
 
-    A Master and Workers on loopback, on free ports. Leaves nothing behind.
+    A Master and Workers on free loopback ports. No process and no file is left afterwards.
 
     For example:
 
@@ -122,7 +124,7 @@ def local_cluster(
 
       emberflow local-cluster --workers 2 --cores 2 --gpus 1
     """
-    from emberflow.cli.cluster import run_cluster
+    from emberflow.cli.local_cluster import run_cluster
 
     raise typer.Exit(run_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory))
 
@@ -136,9 +138,9 @@ def convert(
     source: Annotated[str, typer.Argument(help="csv, parquet, json, tfrecord, or idx (MNIST) images.")],
     target: Annotated[str, typer.Argument(help="csv, parquet, json or tfrecord.")],
     kind: Annotated[
-        str | None, typer.Option("--from", help="The source's format, if not told by its name.")
+        str | None, typer.Option("--from", help="The source's format, if its name does not say it.")
     ] = None,
-    to: Annotated[str | None, typer.Option(help="The target's format, if its name does not tell it.")] = None,
+    to: Annotated[str | None, typer.Option(help="The target's format, if its name does not say it.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="The idx file of labels that belongs to idx images.")
     ] = None,

@@ -1,119 +1,71 @@
-"""The demo's picture: what the network read in digits it had never seen, and how it learned."""
+"""`emberflow show`: a stored model in words."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+import json
+from typing import Annotated, Any
 
-PAPER, INK, PALE = "#fbf7ef", "#2b2a33", "#b9b2a6"
-EMBER, FLOW, WRONG = "#e4572e", "#2e86ab", "#d1102e"
-GLOW = ("#17121f", "#4a1942", "#b8304f", "#f0743e", "#ffd98a")
-ROWS, COLUMNS = 6, 8  # digits on the left side of the picture, each large enough to be read
+import typer
+from rich.console import Console
 
+from emberflow.cli.exit_codes import exit_code_of
 
-class Curve(NamedTuple):
-    """How the training went, after each epoch: both losses, and the share of test digits right."""
-
-    losses: Sequence[float]
-    test_losses: Sequence[float]
-    history: Sequence[float]
+METADATA = "metadata/part-00000"
 
 
-def draw(path: Path, images: Any, labels: Any, scores: Any, curve: Curve, title: str) -> None:
-    """Write the picture to `path`."""
-    from matplotlib.figure import Figure
+def show(
+    model: Annotated[
+        str, typer.Argument(help="A SavedModel, a .keras file, or a model that `emberflow train` saved.")
+    ],
+) -> None:
+    """Show the inputs and outputs of a model, and what created it.
 
-    figure = Figure(figsize=(14, 8), facecolor=PAPER)  # no pyplot: it would look for a screen
-    figure.suptitle(title, x=0.035, y=0.965, ha="left", fontsize=20, fontweight="bold", color=INK)
-    figure.text(
-        0.035,
-        0.895,
-        "Each digit as it was written, with what the network reads and how sure it is. Mistakes are red; "
-        "the ones it found hardest come last.",
-        fontsize=11,
-        color=INK,
-        alpha=0.75,
-    )
-    left = figure.add_gridspec(
-        ROWS, COLUMNS, left=0.035, right=0.60, top=0.86, bottom=0.04, hspace=0.45, wspace=0.2
-    )
-    for place, row in enumerate(pick(labels, scores, ROWS * COLUMNS)):
-        _draw_digit(figure.add_subplot(left[place]), images[row], int(labels[row]), scores[row])
-    right = figure.add_gridspec(2, 1, left=0.67, right=0.965, top=0.83, bottom=0.09, hspace=0.42)
-    _draw_loss(figure.add_subplot(right[0]), curve)
-    _draw_history(figure.add_subplot(right[1]), curve.history)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, facecolor=PAPER)
+    For example:
+
+      emberflow show /models/mnist
+
+      emberflow show hdfs:///models/mnist.keras
+    """
+    raise typer.Exit(run_show(model))
 
 
-def pick(labels: Any, scores: Any, count: int) -> list[int]:
-    """Return rows to show: some of every digit, then the hardest, those read wrongly at the very end."""
-    import numpy as np
+def run_show(model: str) -> int:
+    """Print a model in words; return the exit code."""
 
-    sure_of_truth = scores[np.arange(len(labels)), labels]
-    hardest = list(np.argsort(sure_of_truth)[: count // 4][::-1])
-    easy = [row for row in range(len(labels)) if row not in set(hardest)]
-    by_digit = sorted(
-        easy, key=lambda row: (sum(labels[r] == labels[row] for r in easy if r < row), labels[row])
-    )
-    return [int(row) for row in by_digit[: count - len(hardest)] + hardest]
+    def show(console: Console) -> None:
+        from emberflow import storage
+        from emberflow._score.model_text import show_model
 
+        root = storage.folder_root(model)
+        file = storage.join(root, METADATA)
+        lines = []
+        if storage.exists(file):
+            lines = stage_lines(model, json.loads(storage.read_bytes(file)))
+            root = storage.join(root, "saved_model")
+        lines.append(show_model(root if lines else model))
+        console.print("\n".join(lines), markup=False)
 
-def _draw_digit(axes: Any, image: Any, label: int, scores: Any) -> None:
-    import numpy as np
-    from matplotlib.colors import LinearSegmentedColormap
-
-    read = int(scores.argmax())
-    right = read == label
-    glow = LinearSegmentedColormap.from_list("glow", GLOW)
-    axes.imshow(np.pad(image[..., 0], 1), cmap=glow, interpolation="bicubic", vmin=0, vmax=1)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set_color(GLOW[0] if right else WRONG)
-        side.set_linewidth(0.8 if right else 3)
-    text = f"{read}  {scores[read]:.0%}" if right else f"{read}?  it is {label}"
-    colour, weight = (INK, "normal") if right else (WRONG, "bold")
-    axes.set_xlabel(text, fontsize=11, labelpad=4, color=colour, fontweight=weight)
+    return exit_code_of(show)
 
 
-def _draw_loss(axes: Any, curve: Curve) -> None:
-    epochs = range(1, len(curve.losses) + 1)
-    both = (
-        (curve.losses, EMBER, "digits to learn from, some units switched off"),
-        (curve.test_losses, FLOW, "digits of the test"),
-    )
-    for losses, colour, name in both:
-        axes.plot(epochs, losses, color=colour, linewidth=2.5, marker="o", markersize=6, label=name)
-    axes.legend(frameon=False, fontsize=10, labelcolor=INK)
-    _dress(axes, "Loss, epoch by epoch")
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(0.5, len(curve.losses) + 0.5)
+def last_epoch(history: dict[str, list[float]]) -> str:
+    """Return the metrics of the last epoch as text.
+
+    >>> last_epoch({"loss": [0.5, 0.25], "accuracy": [0.9, 0.95]})
+    'loss 0.25  accuracy 0.95'
+    """
+    return "  ".join(f"{name} {values[-1]:.4g}" for name, values in history.items() if values)
 
 
-def _draw_history(axes: Any, history: Sequence[float]) -> None:
-    epochs = range(1, len(history) + 1)
-    percent = [100 * share for share in history]
-    axes.plot(epochs, percent, color=FLOW, linewidth=2.5, marker="o", markersize=6)
-    axes.annotate(
-        f"{history[-1]:.1%}",
-        (len(history), percent[-1]),
-        xytext=(0, -22),
-        textcoords="offset points",
-        ha="right",
-        fontsize=15,
-        fontweight="bold",
-        color=FLOW,
-    )
-    _dress(axes, "Test digits read right, in percent, epoch by epoch")
-    axes.set_ylim(min(percent) - 4, 101)
-    axes.set_xlim(0.5, len(history) + 0.5)
-
-
-def _dress(axes: Any, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=12, color=INK)
-    axes.set_facecolor(PAPER)
-    axes.grid(axis="y", color=PALE, alpha=0.4)
-    axes.tick_params(colors=INK, labelsize=9, length=0)
-    for name, side in axes.spines.items():
-        side.set_visible(name == "bottom")
-        side.set_color(PALE)
+def stage_lines(path: str, metadata: dict[str, Any]) -> list[str]:
+    """Return lines about the columns and versions of a saved KerasModel."""
+    params = metadata["defaultParamMap"] | metadata["paramMap"]
+    versions = ", ".join(f"{name} {number}" for name, number in metadata.get("versions", {}).items())
+    features = params.get("featuresCols") or [params.get("featuresCol")]
+    labels = params.get("labelCols") or [params.get("labelCol")]
+    added = [params.get(name) for name in ("rawPredictionCol", "probabilityCol", "predictionCol")]
+    last = last_epoch(metadata.get("emberflow", {}).get("history", {}))
+    return [
+        f"{path}: {metadata['class']}, created by {versions}",
+        f"  reads  columns {', '.join(features)} (trained for {', '.join(labels)})",
+        f"  adds   columns {', '.join(name for name in added if name)}",
+        *([f"  last   {last}"] if last else []),
+    ]

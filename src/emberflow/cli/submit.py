@@ -1,4 +1,4 @@
-"""The command line as a file, for ``spark-submit FILE train ...``: it runs files, not modules or programs."""
+"""The command line as a file, for ``spark-submit FILE train ...``, which runs files only."""
 
 import sys
 from pathlib import Path

@@ -62,8 +62,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         gpuSource: "spark": GPUs that Spark schedules. "nvml": free GPUs of the host, where Spark manages none.
         gpuResource: Spark's name for its GPUs, if neither "gpu" nor the setting spark.emberflow.gpuResource.
         transport: How workers exchange gradients: "ring", "collectives" (NCCL on GPUs), or "auto".
-        tensorboardDir: Folder of event files that TensorBoard shows during the training;
-            ``keras.callbacks.TensorBoard`` writes them.
+        tensorboardDir: Storage that all nodes share, for event files; TensorBoard shows them during the training.
         tensorboardHost: The interface that TensorBoard listens on.
         checkpointDir: Storage that all nodes share, for checkpoints; kept afterwards.
         maxRestarts: How often all nodes may be restarted after a lost one.
@@ -218,6 +217,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
                 strategy=self.getOrDefault("strategy"),
                 sync_interval=self.getOrDefault("syncInterval"),
                 combiner=self.getOrDefault("combiner"),
+                tensorboard=self.getOrDefault("tensorboardDir") if self.isDefined("tensorboardDir") else None,
             ),
             data,
         )

@@ -118,7 +118,7 @@ class RunParams(Params):
     )
     tensorboardDir = declare(
         "tensorboardDir",
-        "folder of event files that TensorBoard shows during the training; a Keras callback writes them",
+        "shared storage for event files; TensorBoard shows them during the training",
         to_text("tensorboardDir", check_path),
     )
     tensorboardHost = declare(

@@ -33,7 +33,8 @@ class Training:
         has_validation: Whether there is data to validate on.
         strategy: What the workers do together.
         sync_interval: Steps between two meetings, for "periodic".
-        combiner: How a server takes in what a worker brings, for "periodic".
+        combiner: How a server merges the update of a worker, for "periodic".
+        tensorboard: Folder for event files, or None.
     """
 
     keras_file: bytes | None = field(default=None, repr=False)
@@ -50,6 +51,7 @@ class Training:
     strategy: str = "data_parallel"
     sync_interval: int = 100
     combiner: Any = "delta"
+    tensorboard: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +126,13 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
 
 
 def callbacks_of(training: Training) -> list[Any]:
-    """Return your callbacks, new ones in each node."""
-    return list(pickle.loads(training.callbacks)) if training.callbacks else []
+    """Return the user's callbacks, new ones in each node, and one that writes event files if none does."""
+    import keras
+
+    callbacks = list(pickle.loads(training.callbacks)) if training.callbacks else []
+    if training.tensorboard and not any(isinstance(each, keras.callbacks.TensorBoard) for each in callbacks):
+        callbacks.append(keras.callbacks.TensorBoard(training.tensorboard, write_graph=False))
+    return callbacks
 
 
 def trained_of(model: Any, history: dict[str, list[Any]]) -> Trained:

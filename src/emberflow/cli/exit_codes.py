@@ -1,4 +1,4 @@
-"""How a command ends: an exit code that scripts can rely on, and a few words instead of a traceback."""
+"""Errors of a command as exit codes that scripts can rely on, with a message instead of a traceback."""
 
 import re
 from collections.abc import Callable
@@ -13,38 +13,38 @@ FAILED = 1  # the usual exit code of a program that failed
 _OURS = re.compile(r"emberflow\.errors\.\w+: (.*?)(?=\n\n|\n\s+at |\nJVM stacktrace|\Z)", re.DOTALL)
 
 
-def guarded(action: Callable[[Console], None]) -> int:
-    """Run it and return the exit code: 2 for wrong input, 1 where the work itself failed.
+def exit_code_of(action: Callable[[Console], None]) -> int:
+    """Run the action and return the exit code: 0, 2 for wrong input, 1 for work that failed.
 
-    What is neither ours nor Spark's, such as an error in the user's own file, keeps its traceback (and ends in 1).
+    An error that is neither ours nor Spark's, such as one in the user's own file, keeps its traceback (exit code 1).
     """
     try:
-        action(Console(highlight=False, soft_wrap=True))  # paths stay whole
+        action(Console(highlight=False, soft_wrap=True))  # no line breaks within paths
     except (ConfigError, ModelError, StorageError) as error:
-        return _say(str(error), WRONG_INPUT)
+        return _print_error(str(error), WRONG_INPUT)
     except (EmberflowError, OSError) as error:
-        return _say(str(error), FAILED)
+        return _print_error(str(error), FAILED)
     except Exception as error:
         found = _spark_error(error)
         if found is None:
             raise
-        return _say(*found)
+        return _print_error(*found)
     return 0
 
 
-def _say(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
     return code
 
 
 def _spark_error(error: Exception) -> tuple[str, int] | None:
-    """Return the words and the code for an error of Spark's; None for any other."""
+    """Return the message and the exit code for an error of Spark's; None for any other."""
     from pyspark.errors import AnalysisException, PySparkException
 
     if not isinstance(error, PySparkException):
         return None
     text = str(error)
-    ours = _OURS.search(text)  # raised in a task: Spark puts its own story around it
+    ours = _OURS.search(text)  # raised in a task: Spark's own text surrounds it
     if ours:
         return ours[1].strip(), FAILED
     if isinstance(error, AnalysisException):

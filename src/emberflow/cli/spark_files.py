@@ -1,16 +1,26 @@
-"""Rows for the commands: the Spark session, what it reads, and what it writes."""
+"""The Spark session of a command, and the files that it reads and writes."""
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="Format of the rows, if the name of the path does not say it.")
+]
+ReaderOption = Annotated[list[str] | None, typer.Option(help="An option of Spark's reader, name=value.")]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(help="spark://..., local[2], yarn, k8s://... or sc://...; else the environment's Spark."),
+]
 FORMATS = {
     ".csv": "csv",
     ".json": "json",
@@ -24,15 +34,15 @@ FORMATS = {
 
 @contextmanager
 def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
-    """Give a session: the one of spark-submit or of the environment, or one on `master`; stop only our own."""
+    """Yield the active session, or a new one on `master` or as the environment says; stop only a new one."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # this process is the command's own
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else TensorFlow opens with a page about CPU features
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # no other program shares this process
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # otherwise TensorFlow logs a page about CPU features
     builder = SparkSession.builder.appName(app_name)
     if (master or "").startswith("sc://"):
         builder = builder.remote(str(master))
@@ -48,7 +58,7 @@ def session(master: str | None, app_name: str) -> "Iterator[SparkSession]":
 
 
 def _find_java() -> None:
-    """Name a Java for the JVM that PySpark starts; spark-submit has started one, and a remote Spark needs none."""
+    """Set JAVA_HOME for the JVM that PySpark starts; spark-submit has one already, and a remote Spark needs none."""
     from emberflow.local.java import find_java_home
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
@@ -58,7 +68,7 @@ def _find_java() -> None:
 def read_rows(
     spark: "SparkSession", path: str, source_format: str | None, options: Sequence[str]
 ) -> "DataFrame":
-    """Read the input in any format Spark knows, or TFRecord; the format is told by the name if not given."""
+    """Read rows in any format of Spark's, or TFRecord; by default the format follows from the path's ending."""
     chosen = source_format or format_of(path)
     if chosen == "tfrecord":
         from emberflow import tfrecord
@@ -69,7 +79,7 @@ def read_rows(
 
 
 def write_rows(rows: "DataFrame", path: str, chosen: str) -> None:
-    """Write rows in a format, in place of what is there."""
+    """Write rows in a format; replace what exists."""
     if chosen == "tfrecord":
         from emberflow import tfrecord
 
@@ -79,7 +89,7 @@ def write_rows(rows: "DataFrame", path: str, chosen: str) -> None:
 
 
 def plain(rows: "DataFrame", chosen: str) -> "DataFrame":
-    """Return rows that the format can hold: in json vectors are arrays, in csv both are text."""
+    """Return rows that the format can hold: vectors are arrays in json; both are JSON text in csv."""
     from pyspark.sql import functions as F
 
     from emberflow._driver.row_routing import quoted
@@ -98,7 +108,7 @@ def plain(rows: "DataFrame", chosen: str) -> "DataFrame":
 
 
 def format_of(path: str) -> str:
-    """Tell the format from a path's ending.
+    """Return the format that a path's ending names.
 
     >>> format_of("/data/rows.csv"), format_of("hdfs:///rows.parquet")
     ('csv', 'parquet')
@@ -107,13 +117,13 @@ def format_of(path: str) -> str:
         if path.rstrip("/").removesuffix(".gz").endswith(ending):
             return name
     raise ConfigError(
-        f"The format must be told by the path's ending or by an option. Received: {path!r}.",
+        f"The path's ending or an option must name the format. Received: path={path!r}.",
         fix="Pass --format parquet (of the output: --output-format), or csv, json, orc, tfrecord.",
     )
 
 
 def parse_pairs(options: Sequence[str]) -> dict[str, str]:
-    """Take ``name=value`` apart.
+    """Parse ``name=value``.
 
     >>> parse_pairs(["header=true"])
     {'header': 'true'}
@@ -122,6 +132,7 @@ def parse_pairs(options: Sequence[str]) -> dict[str, str]:
     wrong = [name for name, equals, _ in pairs if not equals]
     if wrong:
         raise ConfigError(
-            f"Options must have the form name=value. Received: {wrong}.", fix="Pass --option header=true."
+            f"Options must have the form name=value. Received: {', '.join(wrong)}.",
+            fix="Pass --option header=true.",
         )
     return {name: value for name, _, value in pairs}

