@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from emberflow.ml.answers import Answer
 from emberflow.ml.model import KerasModel
+from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.training import Trained, file_of
 from tests.spark.keras_models import flower_model
 
 
 def model_of_version(number: int) -> KerasModel:
-    answer = Answer(output="output_0", kind="classes", is_probability=True)
+    output = ModelOutput(output="output_0", kind="classes", is_probability=True)
     keras_file = file_of(flower_model(seed=number))
     return KerasModel(
-        trained=Trained(keras_file=keras_file, history={"version": [number]}, answers=(answer,))
+        trained=Trained(keras_file=keras_file, history={"version": [number]}, outputs=(output,))
     )
 
 

@@ -5,12 +5,12 @@ import sys
 
 PROGRAM = """
 import sys
-from emberflow.ml.answers import Answer
+from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.model import KerasModel
 from emberflow.ml.training import Trained
 
-answer = Answer(output="out", kind="value", is_probability=False)
-model = KerasModel(trained=Trained(keras_file=b"no model", history={"loss": [1.0]}, answers=(answer,)))
+output = ModelOutput(output="out", kind="value", is_probability=False)
+model = KerasModel(trained=Trained(keras_file=b"no model", history={"loss": [1.0]}, outputs=(output,)))
 copy = model.setPredictionCol("guess").copy()
 assert copy.getPredictionCol() == "guess"
 assert copy.history == {"loss": [1.0]}

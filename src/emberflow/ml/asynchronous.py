@@ -1,4 +1,4 @@
-"""What each node runs for the estimator when workers go at their own pace."""
+"""What each node runs for the estimator with an asynchronous strategy."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from emberflow.ml.progress import ReportProgress
+from emberflow.ml.progress_callback import ReportProgress
 from emberflow.ml.resume import SaveCheckpoints, arrays_of, read_state, restore_variables, variables_of
 from emberflow.ml.training import (
     Trained,
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from emberflow.strategies.parameter_server.coordinator import Coordinator
     from emberflow.strategies.periodic.callback import Periodic
 
-Place = dict[str, int]  # epoch, and steps taken in it, of one worker's own rows
+Place = dict[str, int]  # the epoch of one worker's own rows, and the steps done in it
 Snapshot = Callable[[], tuple[dict[int, Any], dict[str, Place]]]
 
 
 def train_periodically(training: Training, ctx: "Context") -> Trained | None:
-    """Train alone on this worker's rows, and meet the others at the server; the chief returns what came of it."""
+    """Train on this worker's rows, and exchange values with the server periodically; the chief returns the model."""
     keras.utils.set_random_seed(training.seed)
     model = make_model(training)
-    saved = Saved(ctx, unheard=0)
-    dataset = _placed_dataset(ctx, model, training, saved.place)
+    saved = SavedProgress(ctx, unsaved_epoch=0)
+    dataset = _dataset_from(ctx, model, training, saved.place)
     build_from(model, dataset)
     saved.restore(model)
     sync = ctx.periodic(model, interval=training.sync_interval, combiner=training.combiner)
@@ -64,16 +64,16 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
 
 
 def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
-    """Train with the variables on parameter servers; the chief hands out steps, the others serve it."""
-    saved = Saved(ctx)
+    """Train with the variables on parameter servers; the chief schedules steps, the other nodes run them."""
+    saved = SavedProgress(ctx)
     made: list[Any] = []
 
     def rows(name: str) -> Any:
-        if not made:  # on the chief the one that is trained; elsewhere it only says which columns go where
+        if not made:  # the chief trains it; on other nodes it only determines the columns
             keras.utils.set_random_seed(training.seed)
             made.append(make_model(training))
         place = saved.place if name == "train" else None
-        return _placed_dataset(ctx, made[0], training, place, name)
+        return _dataset_from(ctx, made[0], training, place, name)
 
     own_steps = max(-(-ctx.rows("train") // training.batch_size), 1)
     trainer = ctx.coordinate(
@@ -86,7 +86,7 @@ def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
         build_from(model, trainer.rows("train"))
         saved.restore(model)
     history = dict(saved.history)
-    steps = own_steps * ctx.workers  # about: the others have about as many rows
+    steps = own_steps * ctx.workers  # approximate: the others have about as many rows
     callbacks = [*callbacks_of(training), ReportProgress(ctx, training.epochs, steps=steps)]
     if ctx.checkpoint_dir:
         snapshot = functools.partial(_served, trainer, model)
@@ -100,21 +100,21 @@ def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
     return trained_of(model, history if ctx.checkpoint_dir else logged.history)
 
 
-class Saved:
-    """What an earlier attempt saved, seen by this node.
+class SavedProgress:
+    """What an earlier attempt saved, as this node resumes from it.
 
     Args:
         ctx: This node's context.
-        unheard: The epoch of a worker of which nothing was saved; -1 for the chief's.
+        unsaved_epoch: The epoch of a worker without saved progress; -1 for the chief's epoch.
 
     Attributes:
         epoch: The chief's epoch.
-        places: Where each worker stood, by rank.
-        place: Where this worker stands in its own rows.
-        history: What the chief logged.
+        places: The place of each worker in its rows, by rank.
+        place: The place of this worker.
+        history: The metrics that the chief logged.
     """
 
-    def __init__(self, ctx: "Context", *, unheard: int = -1) -> None:
+    def __init__(self, ctx: "Context", *, unsaved_epoch: int = -1) -> None:
         found = ctx.latest_checkpoint() if ctx.checkpoint_dir else None
         self._folder = Path(found) if found else None
         state = read_state(self._folder)
@@ -122,18 +122,18 @@ class Saved:
         self.history: dict[str, list[float]] = state.get("history", {})
         if _are_same_rows(ctx, state) and state.get("workers", ctx.workers) == ctx.workers:
             self.places: dict[str, Place] = state.get("places", {})
-        else:  # the rows are dealt anew, and places mean nothing
+        else:  # the rows are distributed again, so places have no meaning
             self.places = {str(rank): {"epoch": self.epoch, "step": 0} for rank in range(ctx.workers)}
-        beginning = {"epoch": self.epoch if unheard < 0 else unheard, "step": 0}
+        beginning = {"epoch": self.epoch if unsaved_epoch < 0 else unsaved_epoch, "step": 0}
         self.place: Place = self.places.get(str(ctx.rank), beginning)
 
     def restore(self, model: Any) -> None:
-        """Give a built, compiled model the variables that were saved."""
+        """Assign the saved variables to a built, compiled model."""
         restore_variables(model, self._folder)
 
 
 class SavePlaces(SaveCheckpoints):
-    """Saves the servers' variables, and where each worker stands in its rows."""
+    """Saves the servers' variables, and the place of each worker in its rows."""
 
     def __init__(
         self, ctx: "Context", steps: int, history: dict[str, list[float]], snapshot: Snapshot
@@ -143,32 +143,32 @@ class SavePlaces(SaveCheckpoints):
 
     def _save(self, epoch: int) -> None:
         arrays, places = self._snapshot()
-        contents = dataclasses.asdict(self._ctx._contents())  # noqa: SLF001 - not for users
+        contents = dataclasses.asdict(self._ctx._contents())  # noqa: SLF001 - internal to Emberflow
         self._write(epoch, arrays, {"places": places, "workers": self._ctx.workers, "contents": contents})
 
 
 def _are_same_rows(ctx: "Context", state: dict[str, Any]) -> bool:
-    """Tell whether the rows are those of the checkpoint: else the workers' places among them mean nothing.
+    """Tell whether the rows are those of the checkpoint: otherwise the workers' places have no meaning.
 
-    Another number of workers divides the same rows otherwise; then only their number can be compared. A restart has
-    the same DataFrame, whose rows may come in another order: its epoch starts again, as in synchronous training.
-    Another run has been given other data, which would go unnoticed.
+    Another number of workers divides the same rows differently; then only the number of rows can be compared. A
+    restart has the same DataFrame, whose rows may arrive in another order: its epoch starts again, as in synchronous
+    training. A new run with other rows is an error, because nothing else would reveal it.
     """
     saved = state.get("contents")
     if saved is None:
         return True
-    now = ctx._contents()  # noqa: SLF001 - not for users
+    now = ctx._contents()  # noqa: SLF001 - internal to Emberflow
     if now.digest == saved["digest"] if state["workers"] == ctx.workers else now.rows == saved["rows"]:
         return True
     error = now.changed_from(saved["rows"], saved["digest"])
     if not ctx.attempt:
         raise error
-    said = f"{error.problem} Epoch {state['epoch']} starts again. {error.fix}"
-    warnings.warn(said, UserWarning, stacklevel=2)
+    text = f"{error.problem} Epoch {state['epoch']} starts again. {error.fix}"
+    warnings.warn(text, UserWarning, stacklevel=2)
     return False
 
 
-def _placed_dataset(
+def _dataset_from(
     ctx: "Context", model: Any, training: Training, place: Place | None, name: str = "train"
 ) -> Any:
     """Return this worker's dataset from its place on."""
@@ -187,8 +187,8 @@ def _place_after(ctx: "Context", steps: int) -> Place:
 
 
 def _centre_of(sync: "Periodic", model: Any) -> tuple[dict[int, Any], dict[str, Place]]:
-    """Return the server's values where it has them and the chief's own elsewhere, and all places."""
-    sync.meet()  # else what the chief has trained since its last meeting would be missing
+    """Return the server's values where it has them and the chief's own otherwise, and all places."""
+    sync.meet()  # otherwise the chief's steps since its last exchange would be missing
     centre, places = sync.centre()
     averaged = {id(variable): value for variable, value in centre}
     variables = enumerate(variables_of(model))

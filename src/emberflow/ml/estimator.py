@@ -12,8 +12,8 @@ from pyspark.ml.util import MLWritable
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow.config import Count
 from emberflow.errors import ConfigError
-from emberflow.ml.inputs import Columns
 from emberflow.ml.model import KerasModel
+from emberflow.ml.model_columns import TrainingColumns
 from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
@@ -153,25 +153,25 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         return self
 
     def write(self) -> EstimatorWriter:  # type: ignore[override] # Spark's own needs the JVM
-        """Return what saves this estimator: ``write().overwrite().save(path)``."""
+        """Return a writer: ``write().overwrite().save(path)``."""
         return EstimatorWriter(self)
 
     def save(self, path: str) -> None:
-        """Save this estimator; refuse a path that exists."""
+        """Save this estimator; a path that exists is an error."""
         self.write().save(path)
 
     @classmethod
     def read(cls) -> StageReader:
-        """Return what loads an estimator."""
+        """Return a reader: ``read().load(path)``."""
         return StageReader(cls.load)
 
     @classmethod
     def load(cls, path: str, *, trusted: bool = False) -> "KerasEstimator":
-        """Load an estimator.
+        """Load a saved estimator.
 
         Args:
             path: Where it was saved.
-            trusted: Whether code in it may run: a building function or callbacks were saved as code.
+            trusted: Whether code in it may run: the function that builds the model, and callbacks.
         """
         return load_estimator(cls, path, trusted=trusted)
 
@@ -184,7 +184,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         return self._copyValues(model)
 
     def _check_gpus(self) -> None:
-        """Refuse several GPUs for each worker: Keras trains on one, and the others would be idle."""
+        """Refuse several GPUs per worker: Keras trains on one, and the others would be idle."""
         workers, gpus = self.getOrDefault("numWorkers"), self.getOrDefault("gpusPerWorker")
         if gpus > 1:
             more = '"auto", which takes every GPU' if workers == "auto" else workers * gpus
@@ -195,7 +195,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
             )
 
     def _training(self, dataset: "DataFrame") -> "tuple[Training, dict[str, DataFrame]]":
-        """Return what the nodes are told, and the rows they get."""
+        """Return the description of the training, and the rows by name."""
         columns = self._columns(dataset)
         data = self._split(dataset, columns)
         return (
@@ -227,14 +227,14 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
 
         if self.model is None:
             raise ConfigError(
-                "KerasEstimator needs a model. Received: model=None.",
+                "KerasEstimator must have a model. Received: model=None.",
                 fix="Pass model=build_model, a function that returns a compiled Keras model.",
             )
         if callable(self.model) and not hasattr(self.model, "compile"):
             return {"builder": ship(self.model, is_connect=False)}
         return {"keras_file": file_of(self.model)}
 
-    def _columns(self, dataset: "DataFrame") -> Columns:
+    def _columns(self, dataset: "DataFrame") -> TrainingColumns:
         features, labels = self.feature_columns(), self.label_columns()
         weight = (
             self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
@@ -248,9 +248,9 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
             )
         kinds = dict(dataset.dtypes)
         binary = tuple(name for name in features if kinds[name] == "binary")
-        return Columns(features=tuple(features), labels=tuple(labels), weight=weight, binary=binary)
+        return TrainingColumns(features=tuple(features), labels=tuple(labels), weight=weight, binary=binary)
 
-    def _split(self, dataset: "DataFrame", columns: Columns) -> "dict[str, DataFrame]":
+    def _split(self, dataset: "DataFrame", columns: TrainingColumns) -> "dict[str, DataFrame]":
         """Return the rows to train on, and those to validate on if there are any."""
         from pyspark.sql import functions as F
 

@@ -8,8 +8,8 @@ from pyspark.ml.param import TypeConverters
 from pyspark.ml.util import MLWritable
 
 from emberflow.errors import ConfigError
-from emberflow.ml.answers import Answer
-from emberflow.ml.inputs import tensors_of
+from emberflow.ml.model_columns import tensors_of
+from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.params import ColumnParams, declare, with_accessors
 from emberflow.ml.saving import ModelWriter, StageReader, load_model
 from emberflow.ml.training import Trained, model_of
@@ -28,7 +28,12 @@ class KerasModel(Model, ColumnParams, MLWritable):
     """A trained Keras model that scores DataFrames.
 
     ``transform`` keeps the DataFrame's columns and adds `predictionCol`, a double (the class index for cross-entropy
-    losses, else the value), `rawPredictionCol`, the model's output, and `probabilityCol` where that is one.
+    losses, otherwise the value), `rawPredictionCol`, the model's output, and `probabilityCol` where the output is a
+    probability. ``KerasEstimator.fit`` and ``KerasModel.load`` create it.
+
+    Attributes:
+        trained: The model's file, its history and the meaning of its outputs.
+        result: What `ef.run` returned; None for a model that was loaded.
     """
 
     gpusPerTask = declare("gpusPerTask", "GPUs of each task that scores, its own", TypeConverters.toInt)
@@ -36,37 +41,38 @@ class KerasModel(Model, ColumnParams, MLWritable):
     def __init__(self, *, trained: Trained, result: "Result | None" = None) -> None:
         super().__init__()
         self._setDefault(batchSize=32, gpusPerTask=0)
-        self._set(batchSize=1024)
+        self._set(batchSize=1024)  # set, not a default: fit copies the estimator's defaults
         self.trained = trained
         self.result = result
         self._loaded: Any = None
 
     @property
     def history(self) -> dict[str, list[float]]:
-        """Per epoch, what Keras logged: loss, metrics, and those of the validation rows."""
+        """Loss and metrics, and those of the validation rows, one value per epoch."""
         return self.trained.history
 
     def keras(self) -> Any:
-        """Return the Keras model, on the driver; it is loaded when it is first asked for."""
-        # No cached_property: Spark's Params look at every attribute, and would load TensorFlow after each fit.
+        """Return the Keras model, on the driver; it is loaded on the first call."""
+        # Not a cached_property: Spark's Params read every attribute, which would load TensorFlow after each fit.
         if self._loaded is None:
             self._loaded = model_of(self.trained.keras_file)
         return self._loaded
 
     @property
     def summary(self) -> str:
-        """The layers and sizes of the model, as Keras shows them."""
+        """The layers and sizes of the model, as Keras prints them."""
         lines: list[str] = []
         self.keras().summary(print_fn=lambda line, **_: lines.append(str(line)))
         return "\n".join(lines)
 
     def plot(self, path: str) -> str:
-        """Draw the learning curves into a picture file and return its path."""
+        """Draw the learning curves into an image file and return its path."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise ConfigError(
-                "Drawing needs matplotlib, which is not installed.", fix="pip install 'emberflow[plot]'"
+                "`plot` needs matplotlib. Received: an environment without it.",
+                fix="pip install 'emberflow[plot]'",
             ) from error
         names = [name for name in self.history if not name.startswith("val_")]
         figure = Figure(figsize=(5.0 * len(names), 3.6), layout="constrained")
@@ -83,21 +89,21 @@ class KerasModel(Model, ColumnParams, MLWritable):
         return str(Path(path))
 
     def write(self) -> ModelWriter:  # type: ignore[override] # Spark's own needs the JVM
-        """Return what saves this model: ``write().overwrite().save(path)``."""
+        """Return a writer: ``write().overwrite().save(path)``."""
         return ModelWriter(self)
 
     def save(self, path: str) -> None:
-        """Save this model; refuse a path that exists."""
+        """Save this model; a path that exists is an error."""
         self.write().save(path)
 
     @classmethod
     def read(cls) -> StageReader:
-        """Return what loads a model."""
+        """Return a reader: ``read().load(path)``."""
         return StageReader(cls.load)
 
     @classmethod
     def load(cls, path: str) -> "KerasModel":
-        """Load a model that was saved by ``write().save(path)``."""
+        """Load a saved model."""
         return load_model(cls, path)
 
     def _transform(self, dataset: "DataFrame") -> "DataFrame":
@@ -106,9 +112,9 @@ class KerasModel(Model, ColumnParams, MLWritable):
         inputs: Any = features[0]
         if len(features) > 1:
             inputs = {names[0]: features} if len(names) == 1 else _paired(names, features)
-        answers = self.trained.answers
-        raw = {answer.output: f"{RAW}_{place}" for place, answer in enumerate(answers)}
-        outputs: Any = raw if len(answers) > 1 else next(iter(raw.values()))
+        model_outputs = self.trained.outputs
+        raw = {each.output: f"{RAW}_{number}" for number, each in enumerate(model_outputs)}
+        outputs: Any = raw if len(raw) > 1 else next(iter(raw.values()))
         kinds = dict(dataset.dtypes)
         scored = predict(
             dataset,
@@ -119,16 +125,18 @@ class KerasModel(Model, ColumnParams, MLWritable):
             gpus=self.getOrDefault("gpusPerTask"),
             dtypes={name: "uint8" for name in features if kinds.get(name) == "binary"},  # as in training
         )
-        for answer in answers:
-            scored = self._explained(scored, answer, raw[answer.output], is_only=len(answers) == 1)
+        for each in model_outputs:
+            scored = self._add_columns(scored, each, raw[each.output], is_only=len(raw) == 1)
         return scored.drop(*raw.values())
 
-    def _explained(self, scored: "DataFrame", answer: Answer, raw: str, *, is_only: bool) -> "DataFrame":
-        """Add the columns of one output; with several outputs their names are put behind the columns' names."""
+    def _add_columns(
+        self, scored: "DataFrame", output: ModelOutput, raw: str, *, is_only: bool
+    ) -> "DataFrame":
+        """Add the columns of one output; with several outputs, its name is appended to the columns' names."""
         from pyspark.sql import functions as F
 
         def named(column: str) -> str:
-            return column if is_only else f"{column}_{answer.output}"
+            return column if is_only else f"{column}_{output.output}"
 
         kind = dict(scored.dtypes)[raw]
         values = F.col(raw) if kind.startswith("array") else F.array(F.col(raw))
@@ -137,16 +145,16 @@ class KerasModel(Model, ColumnParams, MLWritable):
         if kind.startswith("array<array"):
             return scored.withColumn(named(raw_column), F.col(raw)) if raw_column else scored
         if raw_column:
-            scored = scored.withColumn(named(raw_column), _vector(answer.scores(values)))
-        if probability and answer.is_probability:
-            scored = scored.withColumn(named(probability), _vector(answer.scores(values)))
+            scored = scored.withColumn(named(raw_column), _vector(output.scores(values)))
+        if probability and output.is_probability:
+            scored = scored.withColumn(named(probability), _vector(output.scores(values)))
         if prediction:
-            scored = scored.withColumn(named(prediction), answer.prediction(values))
+            scored = scored.withColumn(named(prediction), output.prediction(values))
         return scored
 
 
 def _vector(scores: Any) -> Any:
-    """Return an array column as Spark's vector, which its evaluators want."""
+    """Return an array column as Spark's vector, which its evaluators require."""
     from pyspark.ml.functions import array_to_vector
 
     return array_to_vector(scores.cast("array<double>"))

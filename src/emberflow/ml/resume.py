@@ -1,4 +1,4 @@
-"""Checkpoints while a model trains, and starting from one at the very row."""
+"""Checkpoints during the training, and starting from one at the exact row."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,9 @@ STATE = "state.json"
 
 
 class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves variables, the place in the data and the history: every so many steps, and after each epoch.
+    """Saves variables, the position in the data and the history: every `steps` steps, and after each epoch.
 
-    On all ranks: moving statistics are those of each rank until the epoch is over, and are gathered to be saved.
+    It runs on all ranks: each has its own moving statistics until the epoch ends, and they are gathered to be saved.
     """
 
     def __init__(self, ctx: "Context", steps: int, history: dict[str, list[float]]) -> None:
@@ -33,18 +33,18 @@ class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Remember which epoch it is."""
+        """Start the count of this epoch's steps."""
         self._epoch = epoch
         self._in_epoch = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Save where the last save is far enough back."""
+        """Save if `steps` steps have passed since the last save."""
         before, self._in_epoch = self._in_epoch, batch + 1
         if self._every and (self._steps + before) // self._every < (self._steps + batch + 1) // self._every:
             self._save(self._epoch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Save at the start of the next epoch."""
+        """Save with the position of the next epoch's first row."""
         self._steps += self._in_epoch
         self._in_epoch = 0
         for name, value in (logs or {}).items():
@@ -58,8 +58,8 @@ class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
             arrays |= statistics.mean() | statistics.to_arrays()
         self._write(epoch, arrays, {"position": position.to_json()})
 
-    def _write(self, epoch: int, arrays: dict[Any, Any], place: dict[str, Any]) -> None:
-        state = {"epoch": epoch, "history": self._history, **place}
+    def _write(self, epoch: int, arrays: dict[Any, Any], position: dict[str, Any]) -> None:
+        state = {"epoch": epoch, "history": self._history, **position}
 
         def write(folder: Path) -> None:
             np.savez(folder / VARIABLES, **{str(number): array for number, array in arrays.items()})
@@ -68,14 +68,14 @@ class SaveCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
         self._ctx.save_checkpoint(write, step=int(self.model.optimizer.iterations.numpy()))
 
 
-class Start:
-    """Where training begins: at the first row, or where an earlier attempt stood.
+class ResumePoint:
+    """Where training begins: at the first row, or at the checkpoint of an earlier attempt.
 
     Attributes:
-        epoch: The epoch to begin with.
-        position: The place in the data, or None for the beginning.
+        epoch: The first epoch.
+        position: The position in the data, or None for the beginning.
         history: What earlier attempts logged.
-        statistics: Each rank's moving statistics, where training stood within an epoch.
+        statistics: Each rank's moving statistics, if the checkpoint is from within an epoch.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -88,23 +88,23 @@ class Start:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether there was a checkpoint."""
+        """Whether there is a checkpoint."""
         return self._folder is not None
 
     def restore(self, model: Any) -> None:
-        """Give a built, compiled model the variables that were saved."""
+        """Assign the saved variables to a built, compiled model."""
         restore_variables(model, self._folder)
 
 
 class RestoreStatistics(keras.callbacks.Callback):  # type: ignore[misc]
-    """Gives this rank its own moving statistics back, after `fit` has given all ranks the chief's weights."""
+    """Restores this rank's own moving statistics, after `fit` has sent the chief's weights to all ranks."""
 
     def __init__(self, statistics: Statistics) -> None:
         super().__init__()
         self._statistics: Statistics | None = statistics
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        """Do so once: only the first `fit` goes on within an epoch."""
+        """Restore them once: only the first `fit` continues within an epoch."""
         if self._statistics is not None:
             set_statistics(self.model, self._statistics)
         self._statistics = None
@@ -118,26 +118,26 @@ def _read_statistics(folder: Path | None) -> Statistics | None:
 
 
 def read_state(folder: Path | None) -> dict[str, Any]:
-    """Return what was saved beside the variables; nothing without a checkpoint."""
+    """Return the state saved with the variables; empty without a checkpoint."""
     return json.loads((folder / STATE).read_text()) if folder else {}
 
 
 def restore_variables(model: Any, folder: Path | None) -> None:
-    """Give a built, compiled model the variables of a checkpoint, if there is one."""
+    """Assign the variables of a checkpoint, if there is one, to a built, compiled model."""
     if folder is None:
         return
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     with np.load(folder / VARIABLES) as saved:
-        for place, variable in enumerate(variables_of(model)):
-            variable.assign(saved[str(place)])
+        for number, variable in enumerate(variables_of(model)):
+            variable.assign(saved[str(number)])
 
 
 def variables_of(model: Any) -> list[Any]:
-    """Return what a checkpoint holds, in its order."""
+    """Return the variables of a checkpoint, in its order."""
     return [*model.variables, *model.optimizer.variables]
 
 
 def arrays_of(model: Any) -> dict[int, Any]:
-    """Return the values of all that a checkpoint holds, by their place in it."""
-    return {place: np.asarray(variable.numpy()) for place, variable in enumerate(variables_of(model))}
+    """Return the values of the variables of a checkpoint, by their number in it."""
+    return {number: np.asarray(variable.numpy()) for number, variable in enumerate(variables_of(model))}

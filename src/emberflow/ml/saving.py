@@ -1,10 +1,10 @@
-"""Writing and reading estimator and model as one folder, through the storage layer, without the JVM.
+"""Saving and loading estimator and model as one folder, through the storage layer, without the JVM.
 
-metadata/part-00000   what Spark's Pipeline looks for: class, uid, Params; and what is ours
+metadata/part-00000   what Spark's Pipeline reads (class, uid, Params), and our own metadata
 model.keras           the Keras model
-saved_model/          the same for serving, with its signature (a model only)
-builder.pickle        a building function: code, loaded only when trusted (an estimator only)
-callbacks.pickle      likewise
+saved_model/          the same model for serving, with its signature (KerasModel only)
+builder.pickle        the function that builds the model: code, loaded only when trusted (KerasEstimator only)
+callbacks.pickle      callbacks: the same
 """
 
 import json
@@ -22,7 +22,7 @@ import cloudpickle
 from emberflow import storage
 from emberflow._choices import one_of
 from emberflow.errors import ConfigError, StorageError
-from emberflow.ml.answers import Answer
+from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.training import Trained, file_of
 from emberflow.strategies.periodic.combiners import NAMES
 
@@ -36,36 +36,37 @@ KERAS_FILE = "model.keras"
 SAVED_MODEL = "saved_model"
 BUILDER = "builder.pickle"
 CALLBACKS = "callbacks.pickle"
+OUTPUTS = "answers"  # the key in the files of format 1
 PACKAGES = ("emberflow", "keras", "tensorflow", "pyspark")
 
 AnyStage = TypeVar("AnyStage")
 
 
 class StageWriter:
-    """Has the methods of Spark's MLWriter, without its JVM."""
+    """The methods of Spark's MLWriter, without the JVM."""
 
     def __init__(self, instance: Any) -> None:
         self._instance = instance
         self._overwrites = False
 
     def overwrite(self) -> "StageWriter":
-        """Replace what stands at the path; the old stays until the new is complete."""
+        """Replace what exists at the path, once the new folder is complete."""
         self._overwrites = True
         return self
 
     def session(self, sparkSession: Any) -> "StageWriter":  # noqa: ARG002 - Spark's Pipeline calls it
-        """Take Spark's session, which is not needed here."""
+        """Ignore the session, which is not needed here."""
         return self
 
     def option(self, key: str, value: Any) -> "StageWriter":  # noqa: ARG002
-        """Take an option; there are none."""
+        """Ignore the option; there are none."""
         return self
 
     def save(self, path: str) -> None:
-        """Write the folder aside, and publish it whole."""
+        """Write a temporary folder, and publish it atomically."""
         if not self._overwrites and storage.exists(path):
             raise StorageError(
-                f"The path must not exist yet. Received: path={path!r}.",
+                f"The path must not exist. Received: path={path!r}.",
                 fix="Use write().overwrite().save(path) to replace it.",
             )
         with tempfile.TemporaryDirectory() as name:
@@ -79,29 +80,29 @@ class StageWriter:
             storage.put_folder(folder, path, overwrite=self._overwrites)
 
     def _fill(self, folder: Path) -> dict[str, Any]:
-        """Write the files of this kind of stage; return what the metadata must say of them."""
+        """Write the files of this kind of stage; return their metadata."""
         raise NotImplementedError
 
 
 class ModelWriter(StageWriter):
-    """Writes a KerasModel."""
+    """Saves a KerasModel."""
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         model: KerasModel = self._instance
         (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
         model.keras().export(str(folder / SAVED_MODEL), verbose=False)
-        answers = [asdict(answer) for answer in model.trained.answers]
-        return {"history": model.history, "answers": answers}
+        outputs = [asdict(output) for output in model.trained.outputs]
+        return {"history": model.history, OUTPUTS: outputs}
 
 
 class EstimatorWriter(StageWriter):
-    """Writes a KerasEstimator."""
+    """Saves a KerasEstimator."""
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         estimator: KerasEstimator = self._instance
         if callable(estimator.getOrDefault("combiner")):
             raise ConfigError(
-                "An estimator is saved with a combiner that has a name. Received: a function.",
+                "A combiner must be a name to be saved. Received: a function.",
                 fix=f"Set combiner to {one_of(NAMES)} before saving, and your function again after loading.",
             )
         is_code = callable(estimator.model) and not hasattr(estimator.model, "compile")
@@ -117,13 +118,13 @@ class EstimatorWriter(StageWriter):
 
 
 class StageReader:
-    """Has the methods of Spark's MLReader, without its JVM."""
+    """The methods of Spark's MLReader, without the JVM."""
 
     def __init__(self, load: Callable[[str], Any]) -> None:
         self._load = load
 
     def session(self, sparkSession: Any) -> "StageReader":  # noqa: ARG002
-        """Take Spark's session, which is not needed here."""
+        """Ignore the session, which is not needed here."""
         return self
 
     def load(self, path: str) -> Any:
@@ -132,42 +133,41 @@ class StageReader:
 
 
 def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
-    """Read what `ModelWriter` wrote."""
+    """Load what `ModelWriter` saved."""
     metadata, root = _read_metadata(path)
     ours = metadata["emberflow"]
     trained = Trained(
         keras_file=storage.read_bytes(storage.join(root, KERAS_FILE)),
         history=ours["history"],
-        answers=tuple(Answer(**answer) for answer in ours["answers"]),
+        outputs=tuple(ModelOutput(**output) for output in ours[OUTPUTS]),
     )
     return _with_params(cls(trained=trained), metadata)
 
 
 def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> "KerasEstimator":
-    """Read what `EstimatorWriter` wrote; code in it only when trusted."""
+    """Load what `EstimatorWriter` saved; code only when trusted."""
     from emberflow.ml.training import model_of
 
     metadata, root = _read_metadata(path)
     files = {name: storage.join(root, name) for name in (BUILDER, KERAS_FILE, CALLBACKS)}
     present = {name for name, file in files.items() if storage.exists(file)}
-    code = present & {BUILDER, CALLBACKS}  # by what is there: the metadata may lie
+    code = present & {BUILDER, CALLBACKS}  # by the files that exist: the metadata may be wrong
     if code and not trusted:
         raise ConfigError(
-            f"{path} holds code, a building function or callbacks ({', '.join(sorted(code))}). "
-            "Received: trusted=False.",
-            fix="If you trust who wrote it: KerasEstimator.load(path, trusted=True).",
+            f"The code in {path} must be trusted to be loaded ({', '.join(sorted(code))}). Received: trusted=False.",
+            fix="If you trust its origin, call KerasEstimator.load(path, trusted=True).",
         )
     estimator = cls()
-    for name, take in ((BUILDER, pickle.loads), (KERAS_FILE, model_of)):
+    for name, decode in ((BUILDER, pickle.loads), (KERAS_FILE, model_of)):
         if name in present:
-            estimator.setModel(take(storage.read_bytes(files[name])))
+            estimator.setModel(decode(storage.read_bytes(files[name])))
     if CALLBACKS in present:
         estimator.setCallbacks(pickle.loads(storage.read_bytes(files[CALLBACKS])))
     return _with_params(estimator, metadata)
 
 
 def _metadata(instance: Any) -> dict[str, Any]:
-    """Return what Spark's own writer puts into its metadata."""
+    """Return the metadata that Spark's own writer saves, and the versions of our packages."""
     kind = type(instance)
     return {
         "class": f"emberflow.ml.{kind.__name__}",
@@ -189,8 +189,8 @@ def _read_metadata(path: str) -> tuple[dict[str, Any], str]:
     file = storage.join(root, METADATA)
     if not storage.exists(file):
         raise StorageError(
-            f"{path} must hold a saved KerasEstimator or KerasModel. Received: a place without {METADATA}.",
-            fix="Pass the path that was given to save().",
+            f"{path} must hold a saved KerasEstimator or KerasModel. Received: a folder without {METADATA}.",
+            fix="Pass the path that was passed to save().",
         )
     return json.loads(storage.read_bytes(file)), root
 

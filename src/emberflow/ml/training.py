@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberflow.errors import ModelError
-from emberflow.ml.answers import Answer, answer_of
-from emberflow.ml.inputs import (
-    Columns,
+from emberflow.ml.model_columns import (
+    TrainingColumns,
+    concatenate_features,
     dataset_options,
-    is_side_by_side,
-    put_side_by_side,
+    is_concatenated,
     tensors_of,
 )
+from emberflow.ml.model_outputs import ModelOutput, model_output_of
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that the nodes are told.
+    """The description of a training that every node receives.
 
     Attributes:
-        keras_file: A compiled model as the bytes of a ``.keras`` file; or
-        builder: a function that builds one, pickled.
-        compiling: Loss, optimizer and metrics to use instead of the model's own, as Keras serialises them.
-        callbacks: Keras callbacks, pickled.
-        columns: Which columns go where.
-        has_validation: Whether there is data to validate on.
-        strategy: What the workers do together.
-        sync_interval: Steps between two meetings, for "periodic".
+        keras_file: A compiled model as the bytes of a ``.keras`` file, or None.
+        builder: A pickled function that builds a model, or None.
+        compiling: Loss, optimizer and metrics instead of the model's own, as Keras serialises them.
+        callbacks: Pickled Keras callbacks.
+        columns: The columns that are read.
+        has_validation: Whether there are rows to validate on.
+        strategy: How the workers train together.
+        sync_interval: Steps between two exchanges with the server, for "periodic".
         combiner: How a server merges the update of a worker, for "periodic".
         tensorboard: Folder for event files, or None.
     """
@@ -41,7 +41,7 @@ class Training:
     builder: bytes | None = field(default=None, repr=False)
     compiling: dict[str, Any] = field(default_factory=dict)
     callbacks: bytes = field(default=b"", repr=False)
-    columns: Columns
+    columns: TrainingColumns
     batch_size: int
     epochs: int
     shuffle: bool
@@ -56,28 +56,28 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What the chief brings back.
+    """What the chief returns.
 
     Attributes:
         keras_file: The trained model as the bytes of a ``.keras`` file.
-        history: Per epoch, what Keras logged.
-        answers: What its outputs mean.
+        history: The metrics that Keras logged, one value per epoch.
+        outputs: The meaning of its outputs.
     """
 
     keras_file: bytes = field(repr=False)
     history: dict[str, list[float]]
-    answers: tuple[Answer, ...]
+    outputs: tuple[ModelOutput, ...]
 
 
 @dataclass(frozen=True)
 class TrainFunction:
-    """What `ef.run` is given: a function that tells how large its value will be at least."""
+    """The function that `ef.run` runs; it knows the least size of its value."""
 
     training: Training
 
     @property
     def least_value_bytes(self) -> int:
-        """The size of the model before training; a trained one has its optimizer's variables as well."""
+        """The size of the model before training; the trained one has the optimizer's variables too."""
         return len(self.training.keras_file or b"")
 
     def __call__(self, ctx: "Context") -> Trained | None:
@@ -96,17 +96,17 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
     """Train synchronously: every worker takes the same steps."""
     import keras
 
-    from emberflow.ml.progress import ReportProgress
-    from emberflow.ml.resume import RestoreStatistics, SaveCheckpoints, Start
+    from emberflow.ml.progress_callback import ReportProgress
+    from emberflow.ml.resume import RestoreStatistics, ResumePoint, SaveCheckpoints
 
     keras.utils.set_random_seed(training.seed)
     model = make_model(training)
-    start = Start(Path(found) if ctx.checkpoint_dir and (found := ctx.latest_checkpoint()) else None)
+    start = ResumePoint(Path(found) if ctx.checkpoint_dir and (found := ctx.latest_checkpoint()) else None)
     dataset = make_dataset(ctx, model, training, "train", start.position)
     if start.is_resumed:
         build_from(model, dataset)
         start.restore(model)
-    # A model that comes from a checkpoint brings its own seeds: they stand where the last attempt left them.
+    # A model from a checkpoint has its own seeds, at the state in which the last attempt saved them.
     model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
     callbacks = callbacks_of(training)
     if ctx.is_chief:
@@ -136,26 +136,26 @@ def callbacks_of(training: Training) -> list[Any]:
 
 
 def trained_of(model: Any, history: dict[str, list[Any]]) -> Trained:
-    """Return what the chief brings back of a model."""
+    """Return a trained model as the chief sends it back."""
     return Trained(
         keras_file=file_of(model),
         history={name: [float(value) for value in values] for name, values in history.items()},
-        answers=_answers(model),
+        outputs=_outputs(model),
     )
 
 
 def fit_from(
     ctx: "Context", model: Any, dataset: Any, epoch: int, epochs: int, **options: Any
 ) -> dict[str, Any]:
-    """Fit from this epoch on; the rest of an epoch that was broken off is a call of its own.
+    """Fit from this epoch on; the rest of an interrupted epoch is a separate call of `fit`.
 
-    Keras would notice the end of a short epoch only by asking for one batch too many, and that call counts as an
-    iteration of the optimizer: the weights would not be those of an unbroken run.
+    Keras would notice the end of a short epoch only by requesting one batch too many, and that request counts as an
+    iteration of the optimizer: the weights would differ from those of an uninterrupted run.
     """
-    place = ctx.position(steps=0)
+    position = ctx.position(steps=0)
     options |= {"shuffle": False, "verbose": 0}  # the dataset shuffles
-    if place.step:
-        rest = dataset.take(place.steps - place.step)
+    if position.step:
+        rest = dataset.take(position.steps - position.step)
         model.fit(rest, initial_epoch=epoch, epochs=epoch + 1, **options)
         epoch += 1
         if model.stop_training:
@@ -164,7 +164,7 @@ def fit_from(
 
 
 def make_model(training: Training) -> Any:
-    """Return the compiled model that the user gave or whose building they described."""
+    """Return the user's compiled model, from its file or from the function that builds it."""
     import keras
 
     model = pickle.loads(training.builder)() if training.builder else model_of(training.keras_file or b"")
@@ -186,7 +186,7 @@ def make_model(training: Training) -> Any:
 
 
 def model_of(keras_file: bytes) -> Any:
-    """Return the model in the bytes of a ``.keras`` file; Keras' safe mode keeps code in it from running."""
+    """Return the model in the bytes of a ``.keras`` file; Keras' safe mode refuses code in it."""
     import keras
 
     with tempfile.TemporaryDirectory() as folder:
@@ -204,7 +204,7 @@ def file_of(model: Any) -> bytes:
 
 
 def make_dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
-    """Return this node's rows of this name, laid out as the model takes them."""
+    """Return this node's rows of this name, in the structure of the model's inputs and outputs."""
     dataset = ctx.dataset(
         name,
         batch_size=training.batch_size,
@@ -214,12 +214,14 @@ def make_dataset(ctx: "Context", model: Any, training: Training, name: str, star
         **dataset_options(model, training.columns),
     )
     return (
-        put_side_by_side(dataset, training.columns) if is_side_by_side(model, training.columns) else dataset
+        concatenate_features(dataset, training.columns)
+        if is_concatenated(model, training.columns)
+        else dataset
     )
 
 
 def build_from(model: Any, dataset: Any) -> None:
-    """Build a model that learns its shapes from the first batch, without using up a row."""
+    """Build a model whose shapes follow from the first batch, without consuming a row."""
     if model.built:
         return
     import tensorflow as tf
@@ -228,7 +230,7 @@ def build_from(model: Any, dataset: Any) -> None:
     model(tf.nest.map_structure(lambda spec: tf.zeros([1, *spec.shape[1:]], spec.dtype), features))
 
 
-def _answers(model: Any) -> tuple[Answer, ...]:
+def _outputs(model: Any) -> tuple[ModelOutput, ...]:
     outputs = tensors_of(model)[1]
     losses = model.loss
     if isinstance(losses, dict):
@@ -236,7 +238,7 @@ def _answers(model: Any) -> tuple[Answer, ...]:
     elif not isinstance(losses, list | tuple):
         losses = [losses] * len(outputs)
     return tuple(
-        answer_of(loss, tensor.name, tensor.shape[-1] if tensor.shape else None)
+        model_output_of(loss, tensor.name, tensor.shape[-1] if tensor.shape else None)
         for loss, tensor in zip(losses, outputs, strict=True)
     )
 

@@ -1,4 +1,4 @@
-"""What a model's output means: a class index, a probability, or a value."""
+"""The meaning of a model's outputs: a class index, a probability, or a value."""
 
 import re
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ Kind = Literal["classes", "binary", "value"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One output of the model.
+class ModelOutput:
+    """One output of the model, and the meaning of its numbers.
 
     Attributes:
         output: Its name.
-        kind: "classes": the highest of several scores names the class; "binary": one score, for class 1;
-            "value": a number.
-        is_probability: Whether the scores are probabilities; else they are logits.
+        kind: "classes": one score per class, and the highest is the prediction; "binary": one score, that of
+            class 1; "value": a number.
+        is_probability: Whether the scores are probabilities; otherwise they are logits.
     """
 
     output: str
@@ -31,7 +31,7 @@ class Answer:
     is_probability: bool
 
     def prediction(self, raw: "Column") -> "Column":
-        """Return the prediction as a double: what Spark's evaluators expect."""
+        """Return the prediction as a double, which Spark's evaluators expect."""
         from pyspark.sql import functions as F
 
         if self.kind == "classes":
@@ -42,7 +42,7 @@ class Answer:
         return score.cast("double")
 
     def scores(self, raw: "Column") -> "Column":
-        """Return one score per class: a binary output becomes those of class 0 and class 1."""
+        """Return one score per class; a binary output becomes the scores of class 0 and class 1."""
         from pyspark.sql import functions as F
 
         if self.kind != "binary":
@@ -51,19 +51,19 @@ class Answer:
         return F.array(other.cast("float"), raw[0])
 
 
-def answer_of(loss: Any, output: str, size: int | None) -> Answer:
-    """Tell from the loss it was trained with what an output of `size` numbers means."""
-    name, from_logits = _described(loss)
+def model_output_of(loss: Any, output: str, size: int | None) -> ModelOutput:
+    """Return the meaning of an output of `size` numbers, which follows from the loss that it was trained with."""
+    name, from_logits = _name_and_logits(loss)
     kind: Kind = "value"
     if name in CATEGORICAL or (name in BINARY and (size or 1) > 1):
         kind = "classes"
     elif name in BINARY:
         kind = "binary"
-    return Answer(output=output, kind=kind, is_probability=kind != "value" and not from_logits)
+    return ModelOutput(output=output, kind=kind, is_probability=kind != "value" and not from_logits)
 
 
-def _described(loss: Any) -> tuple[str, bool]:
-    """Return the loss's name in snake case and whether it takes logits."""
+def _name_and_logits(loss: Any) -> tuple[str, bool]:
+    """Return the loss's name in snake case, and whether its inputs are logits."""
     import keras
 
     if loss is None:
@@ -77,7 +77,7 @@ def _described(loss: Any) -> tuple[str, bool]:
 
 
 def _snake_case(name: str) -> str:
-    """Return a class's name as Keras names the function of the same loss.
+    """Return a class's name in snake case, in which Keras names the function of the same loss.
 
     >>> _snake_case("SparseCategoricalCrossentropy")
     'sparse_categorical_crossentropy'

@@ -1,4 +1,4 @@
-"""Columns of the DataFrame to inputs and outputs of the model."""
+"""Columns of the DataFrame for the inputs and outputs of the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from emberflow.errors import ModelError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """The columns of one training.
+class TrainingColumns:
+    """The columns that a training reads.
 
     Attributes:
-        features: One or several.
-        labels: One or several; none for a model that needs no labels.
-        weight: Sample weights, or None.
-        binary: Which of the features are raw bytes.
+        features: Feature columns, one or several.
+        labels: Label columns; none for a model without labels.
+        weight: The column of sample weights, or None.
+        binary: Those of the features that are raw bytes.
     """
 
     features: tuple[str, ...]
@@ -26,8 +26,8 @@ class Columns:
     binary: tuple[str, ...] = ()
 
 
-def dataset_options(model: Any, columns: Columns) -> dict[str, Any]:
-    """Return what `ctx.dataset` must be asked for, so that its batches fit the model."""
+def dataset_options(model: Any, columns: TrainingColumns) -> dict[str, Any]:
+    """Return the arguments of `ctx.dataset` for batches that match the inputs and outputs of the model."""
     inputs, outputs = tensors_of(model)
     options: dict[str, Any] = {"features": _by_name([tensor.name for tensor in inputs], columns.features)}
     if columns.labels:
@@ -42,21 +42,21 @@ def dataset_options(model: Any, columns: Columns) -> dict[str, Any]:
     return options
 
 
-def is_side_by_side(model: Any, columns: Columns) -> bool:
-    """Whether several columns go into the model's only input."""
+def is_concatenated(model: Any, columns: TrainingColumns) -> bool:
+    """Tell whether several columns make the model's only input."""
     return len(columns.features) > 1 and len(tensors_of(model)[0]) == 1
 
 
 def tensors_of(model: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the model's inputs and outputs; none for a model that learns its shapes from the first batch."""
+    """Return the model's inputs and outputs; none for a model that is built by its first batch."""
     if not model.built:
         return (), ()
     facts = describe_keras(model)
     return facts.inputs, facts.outputs
 
 
-def put_side_by_side(dataset: Any, columns: Columns) -> Any:
-    """Return the dataset with its feature columns as one tensor, in their order."""
+def concatenate_features(dataset: Any, columns: TrainingColumns) -> Any:
+    """Return the dataset with its feature columns concatenated, in their order."""
     import tensorflow as tf
 
     def joined(features: dict[str, Any], *rest: Any) -> Any:
@@ -75,7 +75,7 @@ def _width(part: Any) -> int:
 
 
 def _by_name(names: Sequence[str], columns: Sequence[str]) -> Any:
-    """Return one column for one tensor; else a dict from the model's names to columns, by name or by order."""
+    """Return one column for one tensor; otherwise columns by the model's names, matched by name or order."""
     if len(columns) == 1:
         return columns[0]
     if set(names) == set(columns):
@@ -85,13 +85,13 @@ def _by_name(names: Sequence[str], columns: Sequence[str]) -> Any:
     if len(names) <= 1:
         return list(columns)
     raise ModelError(
-        f"The model has {len(names)} inputs or outputs, {list(names)}, for {len(columns)} columns. "
-        f"Received: {list(columns)}.",
+        f"There must be one column for each of the model's {len(names)} inputs or outputs, {list(names)}. "
+        f"Received: {len(columns)} columns, {list(columns)}.",
         fix="Pass as many columns as the model has inputs (featuresCols) and outputs (labelCols).",
     )
 
 
 def _in_order(tensors: Sequence[Tensor], columns: Sequence[str]) -> list[Tensor]:
-    """Return the tensors in the order of the columns that go to them."""
+    """Return the tensors in the order of their columns."""
     by_name = {tensor.name: tensor for tensor in tensors}
     return [by_name[column] for column in columns] if set(by_name) == set(columns) else list(tensors)
