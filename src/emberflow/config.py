@@ -1,4 +1,4 @@
-"""What the user may choose. Checked here once, trusted everywhere below."""
+"""The options of a run. They are checked here once, and trusted by all other code."""
 
 import re
 from dataclasses import dataclass
@@ -23,36 +23,35 @@ class RunConfig:
     """How `emberflow.run` starts its nodes.
 
     Attributes:
-        workers: Nodes that train, the chief included; "auto" takes every slot Spark offers.
-        ps: Parameter servers, beside the workers; "auto" reads NUM_TF_PS from Spark's executor environment.
-        evaluator: Whether one more node evaluates beside the training.
-        gpus: GPUs of each worker, its own; ps and evaluator get none.
-        gpu_source: "spark" for GPUs that Spark schedules; "nvml" picks free ones where Spark manages none.
-        gpu_resource: Spark's name for them, as in spark.executor.resource.NAME.amount; None takes the session's
-            setting spark.emberflow.gpuResource, and "gpu" where there is none.
+        workers: Nodes that train, the chief included; "auto": every slot that Spark offers.
+        ps: Parameter servers, in addition to the workers; "auto" reads NUM_TF_PS from Spark's executor environment.
+        evaluator: Whether one more node evaluates during the training.
+        gpus: GPUs of each worker, its own; ps and evaluator have none.
+        gpu_source: "spark": GPUs that Spark schedules; "nvml": free GPUs of the host, where Spark manages none.
+        gpu_resource: Spark's name for them, as in spark.executor.resource.NAME.amount; None: the session's setting
+            spark.emberflow.gpuResource, or "gpu".
         transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
-            TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
-        strategy: What the nodes do together: "data_parallel", all needed by all; "parameter_server" or "periodic",
-            asynchronous, where a lost worker does not end the run.
-        tensorboard: Folder of event files to show with TensorBoard while the run goes on.
+            TensorFlow's own, which use NCCL; "auto": the ring on CPUs and the collectives on GPUs.
+        strategy: How the nodes train together: "data_parallel", synchronous, which needs every node;
+            "parameter_server" or "periodic", asynchronous, where a lost worker is tolerated.
+        tensorboard: Folder of event files that TensorBoard shows during the run.
         tensorboard_host: The interface TensorBoard listens on.
         checkpoint_dir: Storage that all nodes share, for checkpoints; kept afterwards.
-        max_restarts: How often the whole gang may be started again after a lost node.
-        restart_on_error: Start again also after an exception of your function.
-        cache: Keep the rows on local disk for later epochs; False streams them through once.
-        spool_dir: Local folder for the rows; None takes Spark's own.
-        spool_limit: Most bytes that one worker's rows may take there.
-        start_timeout: Seconds until every node must have joined the others.
+        max_restarts: How often all nodes may be restarted after a lost node.
+        restart_on_error: Restart after an exception of your function too.
+        cache: Keep the rows on local disk for later epochs; False streams them once.
+        spool_dir: Local folder for the rows; None: Spark's own.
+        spool_limit: Most bytes of one worker's rows there.
+        start_timeout: Seconds until all nodes must have joined.
         executor_timeout: Seconds in which all executors must register after the first one, within `start_timeout`.
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
-        evaluator_timeout: Seconds that the evaluator gets for a last evaluation after training is done.
-        verbose: Show the nodes' output and progress on the driver while they run.
-        allow_unencrypted: Go on although the session asks for encryption, which the rows and
-            TensorFlow's own traffic do not have.
-        driver_host: The address executors dial to reach this process; None takes what Spark uses.
-        port_range: Ports that driver and nodes may listen on, such as "30000-30100"; None takes what Spark's setting
-            spark.emberflow.portRange says, or any free ones.
+        evaluator_timeout: Seconds for a last evaluation after training is done.
+        verbose: Show progress and the nodes' output on the driver.
+        allow_unencrypted: Run although the session encrypts its traffic and the nodes do not encrypt theirs.
+        driver_host: The address at which executors reach this process; None: the address that Spark uses.
+        port_range: Ports that driver and nodes may listen on, such as "30000-30100"; None: Spark's setting
+            spark.emberflow.portRange, or any free ports.
     """
 
     workers: Count
@@ -112,7 +111,7 @@ class RunConfig:
 
 
 def check_strategy(config: RunConfig) -> None:
-    """Refuse a strategy that is unknown, or that lacks what it needs."""
+    """Refuse a strategy that is unknown, or options that contradict it."""
     strategy = config.strategy
     check_choice("strategy", strategy, STRATEGIES)
     if not STRATEGIES[strategy].is_asynchronous:
@@ -124,9 +123,9 @@ def check_strategy(config: RunConfig) -> None:
         )
     if not config.cache:
         raise ConfigError(
-            "Asynchronous training keeps the rows: workers do not go in step. "
+            "Asynchronous training must keep the rows, because workers do not proceed in step. "
             f"Received: strategy={strategy!r}, cache=False.",
-            fix="Leave cache=False out.",
+            fix="Leave out cache=False.",
         )
     least = STRATEGIES[strategy].least_workers
     if config.workers != "auto" and config.workers < least:
@@ -171,17 +170,17 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_resource(name: str, value: object) -> None:
-    """Refuse what cannot be the name of one of Spark's resources."""
+    """Refuse anything but the name of a Spark resource."""
     if not isinstance(value, str) or not value or any(letter in "=, \t\n" for letter in value):
         raise ConfigError(
-            f"`{name}` must be the name of a resource of Spark's. Received: {name}={value!r}.",
+            f"`{name}` must be the name of a Spark resource. Received: {name}={value!r}.",
             fix=f'Pass {name}="gpu" where the session has spark.executor.resource.gpu.amount, or leave it out.',
         )
 
 
 def check_seconds(name: str, value: object, usual: float) -> None:
     """Refuse anything but a number of seconds above 0."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e9:  # no nan
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e9:  # False for nan
         raise ConfigError(
             f"`{name}` must be a number of seconds above 0. Received: {name}={value!r}.",
             fix=f"Pass {name}={usual}, or leave it out.",

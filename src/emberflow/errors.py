@@ -1,18 +1,18 @@
-"""Every error this library raises on purpose.
+"""Every error that Emberflow raises.
 
 EmberflowError
     ConfigError             the arguments are wrong; nothing was started
         ShippingError       your function cannot be sent to the executors
-    ClusterError            Spark cannot give what the run needs
-        StartTimeoutError   not all nodes were up before the deadline
-        EncryptionError     the session asks for encryption that this traffic does not have
+    ClusterError            Spark cannot provide what the run needs
+        StartTimeoutError   not all nodes joined before the deadline
+        EncryptionError     the session requires encryption, which this traffic does not have
     NodeError               a node did not finish
         NodeFailedError     your function raised on a node
-        NodeLostError       a node ended without a word: killed, crashed, or its executor went away
+        NodeLostError       a node exited without reporting a result: killed, crashed, or its executor was lost
     RunCancelledError       the Spark job was cancelled while the nodes ran
-    PeerError               a rank did not answer the others during training
-    DataError               rows that cannot be given to TensorFlow as asked
-    ModelError              a model that cannot be trained or scored as asked
+    PeerError               a rank did not answer the others during training, or failed to authenticate
+    DataError               rows that cannot be converted to tensors as requested
+    ModelError              a model that cannot be trained or scored as requested
     StorageError            a path that cannot be read or written
 """
 
@@ -20,10 +20,12 @@ from collections.abc import Sequence
 
 
 class EmberflowError(Exception):
-    """Base of all our errors: what is wrong, and what to do about it.
+    """Base of all errors of Emberflow: a problem, and a fix.
 
     Attributes:
-        is_transient: Whether the same run may succeed later, such as when storage could not be reached.
+        problem: What was expected, and what was received.
+        fix: What to change.
+        is_transient: Whether the same run may succeed later, for example when storage could not be reached.
     """
 
     is_transient: bool = False
@@ -46,15 +48,15 @@ class ShippingError(ConfigError):
 
 
 class ClusterError(EmberflowError):
-    """Spark cannot give what the run needs."""
+    """Spark cannot provide what the run needs."""
 
 
 class StartTimeoutError(ClusterError):
-    """Not all nodes were up before the deadline."""
+    """Not all nodes joined before the deadline."""
 
 
 class EncryptionError(ClusterError):
-    """The session asks for encryption that this traffic does not have."""
+    """The session requires encryption, which this traffic does not have."""
 
 
 class NodeError(EmberflowError):
@@ -62,10 +64,10 @@ class NodeError(EmberflowError):
 
     Attributes:
         rank: The node's global number.
-        role: What it was: chief, worker, ps or evaluator.
-        host: Where it ran, as Spark names it.
+        role: Its role: chief, worker, ps or evaluator.
+        host: The host that it ran on, as Spark names it.
         log_tail: The last lines it printed.
-        others: What the other nodes said because of it, one line each.
+        others: The errors of other nodes that followed from it, one line each.
     """
 
     def __init__(
@@ -98,9 +100,9 @@ class NodeFailedError(NodeError):
     """Your function raised on a node.
 
     Attributes:
-        remote_traceback: The traceback there, from your own first frame on.
+        remote_traceback: The traceback on that node, from your own first frame on.
         exception_type: The name of the exception's class, such as ``ValueError``.
-        is_collateral: Whether it looks like the consequence of another node's end.
+        is_collateral: Whether it is probably the consequence of another node's end.
     """
 
     remote_traceback: str = ""
@@ -109,7 +111,7 @@ class NodeFailedError(NodeError):
 
 
 class NodeLostError(NodeError):
-    """A node ended without a word: killed, crashed, or its executor went away."""
+    """A node exited without reporting a result: it was killed, it crashed, or its executor was lost."""
 
 
 class RunCancelledError(EmberflowError):
@@ -117,21 +119,21 @@ class RunCancelledError(EmberflowError):
 
 
 class PeerError(EmberflowError):
-    """A rank did not answer the others during training, or could not prove that it holds the run's key."""
+    """A rank did not answer the others during training, or failed to authenticate with the run's key."""
 
 
 class DataError(EmberflowError, ValueError):
-    """Rows that cannot be given to TensorFlow as asked."""
+    """Rows that cannot be converted to tensors as requested."""
 
 
 class ModelError(EmberflowError, ValueError):
-    """A model that cannot be trained or scored as asked."""
+    """A model that cannot be trained or scored as requested."""
 
 
 class StorageError(EmberflowError, OSError):
     """A path that cannot be read or written."""
 
-    def __str__(self) -> str:  # OSError has its own idea of two arguments
+    def __str__(self) -> str:  # OSError would print two arguments as an error number and a text
         return f"{self.problem}\nFix: {self.fix}"
 
 

@@ -1,4 +1,4 @@
-"""`ef.predict`: a DataFrame through a model, without a cluster of nodes."""
+"""`ef.predict`: score a DataFrame with a model, without a cluster of nodes."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -29,35 +29,35 @@ def predict(
     dtypes: Mapping[str, Any] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> "DataFrame":
-    """Score a DataFrame with a model: its columns, and beside them the model's outputs.
+    """Score a DataFrame with a model: return its columns and the model's outputs as new columns.
 
-    Nothing runs until Spark needs the result, and streaming DataFrames are scored as their rows arrive. Each Python
-    process of the executors loads the model once and keeps it for later tasks.
+    Nothing runs until Spark needs the result; streaming DataFrames are scored batch by batch. Each Python process of
+    the executors loads the model once and keeps it for later tasks.
 
     Args:
         df: The rows, batch or streaming.
         model: A path (local, hdfs://, s3://, ...) of a SavedModel or a ``.keras`` file, a Keras model, or a function
             without arguments that loads a model and returns a predictor: a function of one array (`inputs` is one
             column) or of a dictionary of arrays, which returns an array or a dictionary of arrays.
-        inputs: The column of each input of the model: ``{"image": "pixels"}``, or the column of its only
-            input. A list of columns puts them side by side. Left out, columns are found by the inputs' names.
-        outputs: The columns of the model's outputs: ``{"output_0": "scores"}``, with a type ``{"output_0":
-            ("scores", "array<double>")}``, or the column of its only output. Left out: "prediction", or the
-            outputs' own names if there are several. For a function the columns with types: "scores array<float>".
+        inputs: The column for each input of the model: ``{"image": "pixels"}``, or the column for its only input. A
+            list of columns is concatenated. By default columns are found by the inputs' names.
+        outputs: The columns for the model's outputs: ``{"output_0": "scores"}``, with a type ``{"output_0":
+            ("scores", "array<double>")}``, or the column for its only output. By default "prediction", or the
+            outputs' own names if there are several. For a function, the columns with types: "scores array<float>".
         batch_size: Rows in one call of the model.
         keep: Columns of `df` to keep; all if left out.
-        errors: Rows with nulls or the wrong shape: "raise" ends the job, "null" outputs null, "keep" also adds a
-            column with the reason.
+        errors: Rows with nulls or the wrong shape: "raise" fails the job, "null" returns null outputs, "keep" also
+            adds a column with the reason.
         error_column: The name of that column.
         signature: The SavedModel's signature.
         tags: The SavedModel's tags.
-        gpus: GPUs of each task, assigned by Spark's scheduler and not shared.
-        shapes: The shape of one row by column, where the model leaves it open.
+        gpus: GPUs of each task, its own, assigned by Spark's scheduler.
+        shapes: The shape of one row, by column, where the model does not fix it.
         dtypes: The dtype of the numbers in binary columns, by column, if not the input's own.
         custom_objects: Custom classes and functions that a ``.keras`` file needs, by name.
 
     Raises:
-        ConfigError: Columns, names or types do not fit; nothing was started.
+        ConfigError: Columns, names or types do not match; nothing was started.
         ModelError: The model cannot be read, or has no such signature; nothing was started.
 
     Example:

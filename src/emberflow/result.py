@@ -1,4 +1,4 @@
-"""What a run gives back: the chief's value, and one report per node."""
+"""The result of a run: the chief's value, and one report per node."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +10,10 @@ class Metric:
 
     Attributes:
         rank: The node that reported.
-        step: The step it named, or None.
-        values: Name to number.
-        seconds: When it was reported, in seconds since that node called your function.
-        attempt: In which attempt of the run, from 0.
+        step: The step that was passed, or None.
+        values: The numbers by name.
+        seconds: The time of the report, in seconds since that node called your function.
+        attempt: The attempt of the run, from 0.
     """
 
     rank: int
@@ -25,23 +25,23 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What one node sends back when it is done.
+    """What one node reports at its end.
 
     Attributes:
         rank: The node's global number.
         role: chief, worker, ps or evaluator.
         index: Its number within its role.
-        host: Where it ran, as Spark names it.
-        devices: The accelerators that it could see; empty on a CPU node.
-        ending: "returned"; or "lost", where the run went on without it.
+        host: The host that it ran on, as Spark names it.
+        devices: The accelerators that it can use; empty on a CPU node.
+        ending: "returned"; or "lost", if the run continued without it.
         seconds: How long your function ran there.
-        log_tail: The last lines that it printed.
-        value: What your function returned there, if that was small and could be sent.
-        feed: Where it had data: ``rows``, ``bytes``, ``seconds`` and ``rows_per_second`` on their way to this
-            node, and which side was waited for (``waiting_for``: the ``source`` is Spark or the files, the
-            ``sink`` the local disk, or the trainer with ``cache=False``); under ``datasets``, by name, the
-            same of what your function read, where the ``sink`` is the trainer.
-        gpus: Name, memory, and highest use of its own GPUs, where the NVIDIA library is installed.
+        log_tail: The last lines of its output.
+        value: What your function returned there, if it was small and could be pickled.
+        feed: If it had data: ``rows``, ``bytes``, ``seconds`` and ``rows_per_second`` of the transfer to this node,
+            and the slower side (``waiting_for``: the ``source`` is Spark or the files, the ``sink`` is the local
+            disk, or the training with ``cache=False``); under ``datasets``, by name, the same for what your
+            function read, where the ``sink`` is the training.
+        gpus: Name, memory and peak use of its own GPUs, if the NVIDIA library is installed.
     """
 
     rank: int
@@ -64,11 +64,11 @@ class Result:
     Attributes:
         value: What your function returned on the chief.
         reports: One per node, in rank order.
-        metrics: What ``ctx.report`` reported in all attempts, in order of arrival. Of more than 2,000 reports of one
-            node under the same names an even selection is kept, with the first and the last.
-        seconds: How long the run took on the driver, start to end.
-        attempts: How many times the gang was started.
-        tensorboard_url: Where TensorBoard was while the run went on, or None.
+        metrics: The calls of ``ctx.report`` in all attempts, in order of arrival. Of more than 2,000 calls of one
+            node with the same names an even selection is kept, with the first and the last.
+        seconds: How long the run took on the driver, from start to end.
+        attempts: How many times the nodes were started.
+        tensorboard_url: The address of TensorBoard during the run, or None.
     """
 
     value: Any

@@ -1,4 +1,4 @@
-"""`ef.run`: one function on all nodes of a cluster that lives as long as the function runs."""
+"""`ef.run`: one function on all nodes of a cluster that exists as long as the function runs."""
 
 import logging
 import pickle
@@ -60,52 +60,51 @@ def run(
 
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node.
-        workers: How many nodes train, the chief included; "auto" takes every slot Spark offers.
+        workers: How many nodes train, the chief included; "auto": every slot that Spark offers.
         data: A DataFrame, ``ef.Parquet(...)``, ``ef.TFRecords(...)``, or a dict of these by name, for
-            ``ctx.dataset``. Rows travel in the tasks that train; files are read by the nodes themselves. The name
-            of a single one is "train".
-        ps: Parameter servers beside the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
+            ``ctx.dataset``. Spark sends the rows of DataFrames to the nodes; the nodes read files themselves. The
+            name of a single source is "train".
+        ps: Parameter servers in addition to the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
             environment.
         evaluator: Start one more node that evaluates while the others train.
-        gpus: GPUs of each worker, its own, given by Spark's scheduler.
-        gpu_source: "nvml" lets nodes pick free GPUs where Spark manages none.
-        gpu_resource: Spark's name for its GPUs, if neither "gpu" nor what spark.emberflow.gpuResource says.
+        gpus: GPUs of each worker, its own, assigned by Spark's scheduler.
+        gpu_source: "nvml": nodes select free GPUs of their host, where Spark manages none.
+        gpu_resource: Spark's name for its GPUs, if neither "gpu" nor the setting spark.emberflow.gpuResource.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
-            TensorFlow's own, which use NCCL; "auto" takes the ring on CPUs and the collectives on GPUs.
-        strategy: What the nodes do together. "data_parallel": every node is needed. "parameter_server" and
-            "periodic" are asynchronous: parameter servers serve by themselves, each worker goes at its own pace,
-            and the run goes on without a worker that is lost.
-        tensorboard: Folder of event files to show with TensorBoard, beside the chief, while the run goes on.
+            TensorFlow's own, which use NCCL; "auto": the ring on CPUs and the collectives on GPUs.
+        strategy: How the nodes train together. "data_parallel": synchronous; every node is needed.
+            "parameter_server" and "periodic": asynchronous; parameter servers do not call your function, each
+            worker proceeds at its own speed, and a lost worker is tolerated.
+        tensorboard: Folder of event files that TensorBoard shows during the run; it runs on the chief's host.
         tensorboard_host: The interface that TensorBoard listens on.
         checkpoint_dir: Storage that all nodes share, for ``ctx.save_checkpoint``; kept afterwards.
-        max_restarts: How often the whole gang may be started again after a node was lost.
-        restart_on_error: Start again also after an exception of your function.
-        cache: Keep the rows on local disk for later epochs; False streams them through once, in the order in
-            which they come.
+        max_restarts: How often all nodes may be restarted after a lost node.
+        restart_on_error: Restart after an exception of your function too.
+        cache: Keep the rows on local disk for later epochs; False streams them once, in the order of their
+            arrival.
         spool_dir: Local folder for the rows; Spark's own if left out.
-        spool_limit: Most bytes that one worker's rows may take there.
+        spool_limit: Most bytes of one worker's rows there.
         spark: The session; that of the data, or the active one, if left out. Classic or Spark Connect.
-        start_timeout: Seconds until every node must have joined the others.
-        executor_timeout: Seconds in which all executors must register after the first one has, within
-            `start_timeout`; raise it where executors start slowly.
+        start_timeout: Seconds until all nodes must have joined.
+        executor_timeout: Seconds in which all executors must register after the first one, within `start_timeout`.
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
-        evaluator_timeout: Seconds that the evaluator gets for a last evaluation after training is done.
-        verbose: Show the nodes' output and progress here while they run.
-        allow_unencrypted: Go on although the session asks for encryption, which TensorFlow's traffic lacks.
-        driver_host: The address executors dial to reach this process, if Spark's own does not do.
-        port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; any
-            free ones if neither this nor Spark's setting spark.emberflow.portRange is there.
+        evaluator_timeout: Seconds for a last evaluation after training is done.
+        verbose: Show progress and the nodes' output on the driver.
+        allow_unencrypted: Run although the session encrypts its traffic and the nodes do not encrypt theirs.
+        driver_host: The address at which executors reach this process, if not the one that Spark uses.
+        port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; by
+            default Spark's setting spark.emberflow.portRange, or any free ports.
 
     Returns:
-        The chief's value, one report per node, and what nodes reported on the way.
+        The chief's value, one report per node, and the metrics that nodes reported.
 
     Raises:
         ConfigError: The arguments are wrong, or the function cannot be pickled.
-        ClusterError: Spark cannot seat the nodes, or they did not come up in time.
+        ClusterError: Spark has too few slots for the nodes, or they did not join in time.
         NodeFailedError: Your function raised on a node; its own traceback is in the message.
         NodeLostError: A node was killed or crashed.
-        RunCancelledError: Somebody cancelled the Spark job.
+        RunCancelledError: The Spark job was cancelled.
 
     Example:
         >>> def whoami(ctx):
@@ -217,7 +216,7 @@ def _transport(config: RunConfig, nodes: "tuple[Node, ...]") -> Transport:
 
 
 def _values(rows: list[Any], files: dict[int, IO[bytes]]) -> dict[int, Any]:
-    """Return each rank's value: that of its file, or its chunks put together."""
+    """Return the value of each rank, from its file or from its chunks."""
     values = {}
     for rank, file in files.items():
         with file:

@@ -1,4 +1,4 @@
-"""`ef.run_parallel`: the same function many times, each alone in its own process."""
+"""`ef.run_parallel`: independent calls of one function, each in a process of its own."""
 
 import functools
 import pickle
@@ -33,17 +33,17 @@ def run_parallel(
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
 ) -> tuple[Result, ...]:
-    """Run a function as several programs that know nothing of each other, such as trials or shards of a job.
+    """Run a function as several independent tasks, such as the trials of a search or the shards of a job.
 
-    Each has a process, a folder and GPUs of its own, as a run with one worker has: ``ctx.workers`` is 1,
-    ``ctx.rank`` is 0, and ``ctx.index`` is the number of the task. What they print is in their reports.
+    Each task has a process, a folder and GPUs of its own, as a run with one worker has: ``ctx.workers`` is 1,
+    ``ctx.rank`` is 0, and ``ctx.index`` is the number of the task. The end of its output is in its report.
 
     Args:
         fn: Your function, called as ``fn(ctx)``.
-        tasks: How many times.
-        gpus: GPUs of each, its own, given by Spark's scheduler.
-        barrier: Start all at the same time, or none. Otherwise Spark starts as many as it has slots for, and the
-            others as slots become free; tasks of an executor that is lost start again elsewhere.
+        tasks: The number of tasks.
+        gpus: GPUs of each task, its own, assigned by Spark's scheduler.
+        barrier: Start all tasks at the same time, or none. Otherwise Spark starts as many as it has slots, and the
+            others when slots become free; tasks of a lost executor are restarted on another.
         spark: The session; the active one if left out. Classic or Spark Connect.
         start_timeout: Seconds until each process must have loaded your function.
 
@@ -52,8 +52,8 @@ def run_parallel(
 
     Raises:
         ConfigError: The arguments are wrong, or the function cannot be pickled.
-        ClusterError: Spark cannot give the GPUs, or the job failed.
-        NodeFailedError: Your function raised in a task. The others have run to their end.
+        ClusterError: Spark cannot provide the GPUs, or the job failed.
+        NodeFailedError: Your function raised in a task. The other tasks have completed.
         NodeLostError: A process was killed or crashed.
 
     Example:
@@ -107,7 +107,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> 
 def _collect(
     spark: "SparkSession", orders: "TaskSpec", facts: "ClusterFacts", *, tasks: int, barrier: bool
 ) -> list[Any]:
-    """Run one Spark job of that many tasks; end it if this call ends before it."""
+    """Run one Spark job of that many tasks; cancel it if this call is interrupted."""
     from emberflow._driver.interpreter import is_connect, map_in_arrow
     from emberflow._driver.job import translate
     from emberflow._driver.profiles import check_gpus, profile_of
@@ -146,7 +146,7 @@ def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Re
         chunks.setdefault(row["task"], []).append(bytes(row["value"]))
         if row["part"] == 0:
             outcome = Outcome.from_json(row["outcome"])
-            if why := server.failures.get(row["task"]):  # more than the task itself can know
+            if why := server.failures.get(row["task"]):  # the driver knows the cause, the task does not
                 outcome = undelivered_outcome(
                     Node(rank=0, role="chief", index=row["task"]), outcome.host, why
                 )
@@ -162,7 +162,7 @@ def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Re
 
 
 def _value(task: int, outcome: "Outcome", chunks: list[bytes], server: "ValueServer") -> Any:
-    """Return what a task's function returned, from rows or from the file that its connection brought."""
+    """Return the value of a task, from rows or from the file that it sent."""
     if outcome.value_way == "driver":
         with server.take(task) as file:
             return pickle.load(file)
