@@ -183,7 +183,7 @@ def _result(outcome: "Outcome", value: Any, seconds: float) -> Result:
         gpus=outcome.gpus,
     )
     metrics = tuple(
-        Metric(rank=0, step=said["step"], values=said["metric"], seconds=said["seconds"])
-        for said in outcome.metrics
+        Metric(rank=0, step=call["step"], values=call["metric"], seconds=call["seconds"])
+        for call in outcome.metrics
     )
     return Result(value=value, reports=(report,), metrics=metrics, seconds=seconds)

@@ -111,7 +111,7 @@ def test_other_rows_than_those_of_the_checkpoint_are_refused(
 @pytest.mark.fault
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
-def test_a_killed_worker_is_forgiven(spark_gpus: "SparkSession", tmp_path: Path, strategy: str) -> None:
+def test_a_killed_worker_is_tolerated(spark_gpus: "SparkSession", tmp_path: Path, strategy: str) -> None:
     model = estimator(
         strategy, numWorkers=3, callbacks=[kill_once(tmp_path / "killed", "worker 1", after=40)]
     ).fit(digit_rows(spark_gpus))
@@ -144,7 +144,7 @@ def test_wrong_values_are_named(params: dict[str, Any], said: str) -> None:
         ef.KerasEstimator(model=digit_model, **params)
 
 
-def test_a_lonely_chief_has_nobody_to_coordinate(spark_gpus: "SparkSession") -> None:
+def test_a_chief_without_workers_is_refused(spark_gpus: "SparkSession") -> None:
     with pytest.raises(ef.ConfigError, match="workers=1"):
         estimator("parameter_server", numWorkers=1).fit(digit_rows(spark_gpus))
 

@@ -27,8 +27,8 @@ def ask(master: str) -> dict[str, Any]:
     try:
         tasks = min(slots or 2, TASKS_AT_MOST)
         with driver_python(spark):  # as `ef.run` does
-            asked = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string")
-        rows = asked.collect()
+            answers = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string")
+        rows = answers.collect()
         if slots is not None:
             from emberflow._driver.slots import count_slots
 

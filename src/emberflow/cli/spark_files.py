@@ -19,7 +19,9 @@ FormatOption = Annotated[
 ReaderOption = Annotated[list[str] | None, typer.Option(help="An option of Spark's reader, name=value.")]
 MasterOption = Annotated[
     str | None,
-    typer.Option(help="spark://..., local[2], yarn, k8s://... or sc://...; else the environment's Spark."),
+    typer.Option(
+        help="spark://..., local[2], yarn, k8s://... or sc://...; by default the environment's Spark."
+    ),
 ]
 FORMATS = {
     ".csv": "csv",

@@ -55,8 +55,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         strategy: "data_parallel": synchronous. "parameter_server", "periodic": asynchronous.
         syncInterval: Steps between two exchanges of a worker with the server, for "periodic".
         combiner: How the server merges the update of a worker, for "periodic": "delta", "mean" or a function.
-        checkpointSteps: Steps between checkpoints, beside one after each epoch.
-        numWorkers: Nodes that train together; "auto" takes every slot that Spark offers.
+        checkpointSteps: Steps between checkpoints, in addition to one after each epoch.
+        numWorkers: Nodes that train together; "auto": every slot that Spark offers.
         numPs: Parameter servers of an asynchronous strategy.
         gpusPerWorker: GPUs of each worker, its own: 0 or 1.
         gpuSource: "spark": GPUs that Spark schedules. "nvml": free GPUs of the host, where Spark manages none.
@@ -138,7 +138,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         self.model = model
         self.callbacks = list(callbacks or [])
         self._setDefault(**defaults_of(KerasEstimator))
-        # Only what was passed is set: a Param that is not set gives way to the defaults of the model and of Spark.
+        # Only what was passed is set: other Params keep their defaults, which a model may replace by its own.
         passed = {name: value for name, value in self._input_kwargs.items() if value is not None}
         self._set(**{name: value for name, value in passed.items() if self.hasParam(name)})
 

@@ -154,5 +154,7 @@ class TrainingParams(ColumnParams, HasWeightCol, HasValidationIndicatorCol, HasS
         "combiner", 'how the server merges the update of a worker: "delta", "mean" or a function', to_combiner
     )
     checkpointSteps = declare(
-        "checkpointSteps", "steps between checkpoints, beside one after each epoch", TypeConverters.toInt
+        "checkpointSteps",
+        "steps between checkpoints, in addition to one after each epoch",
+        TypeConverters.toInt,
     )
