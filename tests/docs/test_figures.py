@@ -4,9 +4,8 @@ import re
 import tomllib
 
 import pytest
-from tests.docs.pages import PAGES, ROOT
-
 from emberflow.cli.checks import NEWEST_PYTHON, VERSIONS
+from tests.docs.pages import PAGES, ROOT
 
 KEPT = "benchmarks/README.md"
 FIGURE = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])|\b\d+(?= times)")

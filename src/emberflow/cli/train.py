@@ -116,6 +116,12 @@ def train(
     start_timeout: Annotated[
         float, typer.Option(help="Seconds until all nodes must have joined.", rich_help_panel=RESTARTS)
     ] = RunConfig.start_timeout,
+    executor_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds in which all executors must register after the first one.", rich_help_panel=RESTARTS
+        ),
+    ] = RunConfig.executor_timeout,
     join_timeout: Annotated[
         float,
         typer.Option(
@@ -202,6 +208,7 @@ def train(
         "maxRestarts": max_restarts,
         "restartOnError": restart_on_error,
         "startTimeout": start_timeout,
+        "executorTimeout": executor_timeout,
         "joinTimeout": join_timeout,
         "exchangeTimeout": exchange_timeout,
         "allowUnencrypted": allow_unencrypted,
