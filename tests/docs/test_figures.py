@@ -4,8 +4,9 @@ import re
 import tomllib
 
 import pytest
-from emberflow.cli.checks import NEWEST_PYTHON, VERSIONS
 from tests.docs.pages import PAGES, ROOT
+
+from emberflow.cli.doctor_checks import NEWEST_PYTHON, VERSIONS
 
 KEPT = "benchmarks/README.md"
 FIGURE = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])|\b\d+(?= times)")
