@@ -88,6 +88,11 @@ class Acceptor:
         self._thread = threading.Thread(target=self._run, name="emberflow-acceptor", daemon=True)
         self._thread.start()
 
+    @property
+    def pending(self) -> int:
+        """The number of handshakes in progress."""
+        return len(self._by_age)
+
     def close(self) -> None:
         """Stop listening and drop all handshakes; admitted connections stay. May be called twice."""
         with contextlib.suppress(OSError):
@@ -137,7 +142,7 @@ class Acceptor:
                     return
                 self._drop(self._choose_to_drop())
                 continue
-            self._start(sock, str(address[0]))
+            self._start(sock, str(address[0]) if address else "")  # clients of a Unix socket have no address
             if len(self._by_place) > self._room:
                 self._drop(self._choose_to_drop())
 

@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from emberflow._plan import deadlines
-from emberflow._protocol.byte_blocks import receive_exactly
-from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
+from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.sockets import readable
 from emberflow._score.child_predictor import serve
 from emberflow._task.gpu_claims import claim
@@ -36,7 +35,6 @@ class GpuServer:
 
     def __init__(self, folder: Path, listener: socket.socket, devices: tuple[str, ...]) -> None:
         self._folder = folder
-        self._key = (folder / KEY).read_bytes()
         self._listener = listener
         self._devices = devices
         self._lock = threading.Lock()
@@ -44,52 +42,42 @@ class GpuServer:
         self._claims: list[socket.socket] = []
         self._waiting: list[socket.socket] = []
         self._active = 0
+        self._is_closed = False
         self._leave_at = time.monotonic() + deadlines.SCORER_IDLE_TIMEOUT
         self._wake_r, self._wake_w = socket.socketpair()
+        key = (folder / KEY).read_bytes()
+        self._acceptor = Acceptor(listener, key=key, purpose=PURPOSE, admit=self._admit)
 
     def run(self) -> None:
-        """Accept connections; return when the server is to end."""
+        """Serve connections; return when the server is to end."""
         while True:
             idle = not self._active
             timeout = max(self._leave_at - time.monotonic(), 0.0) if idle else None
-            ready = readable(
-                [self._listener, self._wake_r, *self._claims], 0.0 if idle and self._waiting else timeout
-            )
+            ready = readable([self._wake_r, *self._claims], 0.0 if idle and self._waiting else timeout)
             if self._wake_r in ready:
                 self._wake_r.recv(4096)
             for held in self._claims:
                 if held in ready:
                     self._waiting.append(held.accept()[0])
-            if self._listener in ready:
-                self._accept()
-            elif not self._active and (self._waiting or time.monotonic() >= self._leave_at) and self._leave():
+            is_due = bool(self._waiting) or time.monotonic() >= self._leave_at
+            if not self._active and is_due and self._leave():
                 return
 
-    def _accept(self) -> None:
-        sock, _ = self._listener.accept()
+    def _admit(self, sock: socket.socket) -> None:
         with self._lock:
             self._active += 1
         threading.Thread(target=self._serve, args=(sock,), name="emberflow-score", daemon=True).start()
+        self._wake_w.send(b"x")
 
     def _serve(self, sock: socket.socket) -> None:
         try:
             with sock, suppress(OSError):
-                if self._is_proven(sock):
-                    serve(sock, self._claim_once)
+                serve(sock, self._claim_once)
         finally:
             with self._lock:
                 self._active -= 1
                 self._leave_at = time.monotonic() + deadlines.SCORER_IDLE_TIMEOUT
             self._wake_w.send(b"x")
-
-    def _is_proven(self, sock: socket.socket) -> bool:
-        challenge = Challenge(self._key, PURPOSE)
-        sock.settimeout(deadlines.HANDSHAKE_TIMEOUT)
-        sock.sendall(challenge.greeting)
-        reply = challenge.reply_to(bytes(receive_exactly(sock, ANSWER_SIZE)))
-        sock.sendall(reply)
-        sock.settimeout(None)
-        return reply != REFUSED
 
     def _claim_once(self) -> None:
         """Claim the GPUs before TensorFlow is loaded; the claim ends with this process."""
@@ -100,18 +88,23 @@ class GpuServer:
 
     def _leave(self) -> bool:
         """Stop listening, unless a task is connecting; tasks connect only while they hold the lock."""
+        if self._is_closed:
+            return True
         folder = os.open(self._folder.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if readable([self._listener], 0.0):
-                return False
-            self._listener.close()
+            is_connecting = bool(readable([self._listener], 0.0)) or self._acceptor.pending > 0
+            if not is_connecting:
+                self._acceptor.close()
+                self._is_closed = True
         except BlockingIOError:
-            time.sleep(deadlines.SCORER_LEAVE_RETRY)
-            return False
+            is_connecting = True
         finally:
             os.close(folder)
-        return True
+        if is_connecting:
+            time.sleep(deadlines.SCORER_LEAVE_RETRY)
+            return False
+        return not self._active  # a task that was admitted in the meantime is still served
 
 
 def main(folder: str, descriptor: str, *devices: str) -> None:
