@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 python := .venv/bin/python
 spark := scripts/with-spark python
+processes := 3 # that run tests at the same time: each waits for Spark half of its time, and takes up to 6 GB
+tests := -m pytest -n $(processes) --durations=15
 
 help: ## show this list
 	@echo "Emberflow: TensorFlow and Keras on Apache Spark."
@@ -26,13 +28,13 @@ demo: setup ## train on two Spark executors, show the progress, write demo-outpu
 	@$(spark) -m emberflow.cli.main demo
 
 test: setup ## all tests but the long ones, on real Spark clusters
-	@$(spark) -m pytest -m "not full"
+	@$(spark) $(tests) -m "not full"
 
 test-unit: setup ## the tests of tests/unit only: seconds, neither Java nor TensorFlow
-	@$(python) -m pytest -m "not full" tests/unit
+	@$(python) $(tests) -m "not full" tests/unit
 
 test-full: setup ## every test on every kind of cluster (long)
-	@$(spark) -m pytest
+	@$(spark) $(tests)
 
 check: setup ## ruff, mypy and the layer rules; changes nothing
 	@$(python) -m ruff check .

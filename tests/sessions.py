@@ -1,10 +1,10 @@
 """Spark sessions for tests: real clusters of two executors, started when first asked for and kept."""
 
 import os
-import shutil
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 SLOTS = 2
 START_TIMEOUT = 120.0
+# The second compiler pays off in JVMs that live for hours; in ours it took most of their CPU time.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -63,6 +67,25 @@ class Sessions:
         holding.close()
 
 
+def make_spark_home(folder: Path) -> Path:
+    """Make a SPARK_HOME of links to the installed PySpark.
+
+    The Workers of local-cluster write into ``$SPARK_HOME/work``, into a folder named after the second in which the
+    application began: two processes that start one in the same second would share it.
+    """
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    folder.mkdir()
+    for path in Path(spec.origin).parent.iterdir():
+        if path.name != "work":
+            (folder / path.name).symlink_to(path)
+    (folder / "conf").mkdir()  # for programs that a test starts; PySpark brings none
+    options = [f"spark.{side}.extraJavaOptions {JAVA_OPTIONS}\n" for side in ("driver", "executor")]
+    (folder / "conf" / "spark-defaults.conf").write_text("".join(options))
+    return folder
+
+
 @contextmanager
 def classic(
     master: str, more: "Mapping[str, str] | None" = None, properties: Path | None = None
@@ -74,12 +97,10 @@ def classic(
     settings = SETTINGS | dict(more or {})
     with submit_arguments(f"--properties-file {properties}" if properties else ""):
         session = SparkSession.builder.master(master).appName("tests").config(map=settings).getOrCreate()
-    app = session.sparkContext.applicationId
     try:
         yield session
     finally:
         session.stop()
-        remove_work_dir(app)
 
 
 @contextmanager
@@ -144,7 +165,7 @@ def connect() -> "Iterator[SparkSession]":
 def connect_server() -> "Iterator[str]":
     """Run a Spark Connect server on ``local-cluster[2,1,1024]``; its address is the value."""
     with daemon_group("emberflow-connect-") as group:
-        env = _environment(group.folder)
+        env = _environment(group.folder) | {"SPARK_HOME": os.environ["SPARK_HOME"]}
         command = [f"{env['SPARK_HOME']}/bin/spark-submit", "--master", f"local-cluster[{SLOTS},1,1024]"]
         for key, value in (SETTINGS | CONNECT_SETTINGS).items():
             command += ["--conf", f"{key}={value}"]
@@ -153,11 +174,7 @@ def connect_server() -> "Iterator[str]":
             "Connect", command, env, ready_pattern=r"Connect server started at: \S*?(\d+)\s*$"
         )
         port = wait_until_ready(server, time.monotonic() + START_TIMEOUT)
-        try:
-            yield f"sc://127.0.0.1:{port}"
-        finally:
-            for app in set(_apps_in(group.folder / "Connect.log")):
-                remove_work_dir(app)
+        yield f"sc://127.0.0.1:{port}"
 
 
 KINDS: "dict[str, Callable[[], Any]]" = {
@@ -209,18 +226,3 @@ def await_executors(session: "SparkSession") -> None:
 
 def _same(batches: "Iterator[Any]") -> "Iterator[Any]":
     yield from batches
-
-
-def remove_work_dir(app: str) -> None:
-    """Delete what local-cluster leaves in the installed PySpark after each application."""
-    import pyspark
-
-    shutil.rmtree(Path(pyspark.__file__).parent / "work" / app, ignore_errors=True)
-
-
-def _apps_in(log: Path) -> list[str]:
-    return [
-        word
-        for word in log.read_text(errors="replace").split()
-        if word.startswith("app-") and word[-1].isdigit()
-    ]

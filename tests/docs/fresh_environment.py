@@ -113,5 +113,6 @@ def plain_environment(path: Path, home: Path) -> dict[str, str]:
         "HOME": str(home),
         "JAVA_HOME": os.environ["JAVA_HOME"],
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "EMBERFLOW_TESTS": os.environ["EMBERFLOW_TESTS"],  # so that the leak check knows whose it is
+        "TMPDIR": os.environ["TMPDIR"],  # where the leak check looks
+        "EMBERFLOW_TESTS": os.environ["EMBERFLOW_TESTS"],  # so that it knows whose it is
     }

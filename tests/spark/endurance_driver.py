@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import emberflow as ef
-from tests.conftest import prepare_environment
 from tests.sessions import SETTINGS
 
 if TYPE_CHECKING:
@@ -72,13 +71,9 @@ def run_once(number: int, spark: "SparkSession", frame: "DataFrame") -> None:
 
 
 def main(master: str) -> None:
-    mark = os.environ["EMBERFLOW_TESTS"]
-    prepare_environment()
-    os.environ["EMBERFLOW_TESTS"] = mark  # our processes are the test's own
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master(master).config(map=SETTINGS).getOrCreate()
-    print(json.dumps({"application": spark.sparkContext.applicationId}), flush=True)
     frame = spark.range(1000)
     for number in range(RUNS):
         run_once(number, spark, frame)

@@ -7,21 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import emberflow as ef
-from tests.conftest import prepare_environment
 from tests.sessions import SETTINGS
 from tests.spark.watching import begin
 
 
 def main(folder: Path, master: str) -> None:
-    import os
-
-    mark = os.environ["EMBERFLOW_TESTS"]
-    prepare_environment()
-    os.environ["EMBERFLOW_TESTS"] = mark  # our processes are the test's own
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master(master).config(map=SETTINGS).getOrCreate()
-    (folder / "application").write_text(str(spark.sparkContext.applicationId))
 
     def train(ctx: Any) -> None:
         begin(folder, ctx.rank)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sessions import remove_work_dir
 from tests.spark.watching import GOAL, START, await_begun, await_file, await_gone
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -31,7 +30,6 @@ def driver(folder: Path, master: str) -> "Iterator[subprocess.Popen[bytes]]":
             if process.poll() is None:
                 os.killpg(process.pid, kind)
                 process.wait(START)
-        remove_work_dir((folder / "application").read_text())
 
 
 @pytest.mark.fault

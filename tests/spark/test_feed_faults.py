@@ -6,8 +6,10 @@ Nothing here is cured by a second attempt, so none is made though `max_restarts`
 import errno
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ import emberflow as ef
 from emberflow._feed.file_source import Fragment
 from emberflow.errors import DataError, EmberflowError, NodeLostError, StorageError
 from tests.spark import watching
-from tests.spark.watching import await_file, begin, start_run
+from tests.spark.watching import START, await_file, begin, start_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,12 +122,26 @@ class Hanging:
 
     def read(self, fragment: Fragment, start: int, stop: int | None) -> Iterator[Any]:
         if fragment.path == "b":
-            nodes = psutil.Process().children(recursive=True)
-            (node,) = [each for each in nodes if each.environ().get("EMBERFLOW_NODE") and is_node(each)]
+            node = await_own_node()
             begin(self.folder, 1)
             node.kill()
             await_file(self.folder / "never")
         yield pa.RecordBatch.from_pydict({"x": range(1000)})
+
+
+def await_own_node() -> psutil.Process:
+    """Return the node of this task, which may still be starting while the task reads its source."""
+    deadline = time.monotonic() + START
+    pause = threading.Event()
+    while True:
+        with suppress(psutil.Error):  # a child that has just ended
+            children = psutil.Process().children(recursive=True)
+            nodes = [each for each in children if each.environ().get("EMBERFLOW_NODE") and is_node(each)]
+            if nodes:
+                (node,) = nodes
+                return node
+        assert time.monotonic() < deadline, "the task has no node"
+        pause.wait(0.01)
 
 
 def is_node(process: psutil.Process) -> bool:

@@ -13,7 +13,7 @@ import emberflow as ef
 from emberflow._driver import value_server as values_module
 from emberflow._driver.shipping import INLINE_LIMIT
 from emberflow.run_parallel import run_parallel
-from tests.spark.watching import start_run
+from tests.spark.watching import START, start_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,7 @@ def test_a_value_that_is_lost_on_the_way_is_an_error_with_rank_and_cause(
 
     monkeypatch.setattr(values_module, "spool", lambda: Hold(strike))
     run = start_run(spark_limited, returning_after_note(tmp_path), exchange_timeout=4.0)
-    error = run.exception(timeout=60)
+    error = run.exception(timeout=START)
     print(f"value {fault}: on the driver after {time.time() - struck[0]:.2f} s: {error}")
     assert isinstance(error, kind)
     assert words in str(error)

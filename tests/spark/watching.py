@@ -19,7 +19,7 @@ import emberflow as ef
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START = 60.0  # seconds for a node to begin on a busy machine
+START = 120.0  # seconds for a node to begin on a busy machine
 GOAL = 10.0  # seconds for an error to be on the driver: the goal is 5, machines that run tests are slow
 
 
@@ -112,7 +112,7 @@ def start_run(spark: "SparkSession", fn: Callable[[Any], Any], **options: Any) -
 
 def error_of(run: "Future[ef.Result]", since: float, what: str) -> ef.EmberflowError:
     """Return the error of a run, and see that it came in time: `since` is the moment of the fault."""
-    error = run.exception(timeout=60)
+    error = run.exception(timeout=START)
     seconds = time.time() - since
     print(f"{what}: on the driver after {seconds:.2f} s")
     assert isinstance(error, ef.EmberflowError), error

@@ -73,6 +73,7 @@ def killed(crew: Crew, transport: str, rank: int) -> tuple[list[Any], float]:
     return seen, max(moment for _, _, moment in seen) - start
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_killed_rank_is_named_by_all_within_a_second(crew: Crew) -> None:
     crew.connect("ring3")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from emberflow.cli.demo_picture import Curve, draw, pick
+from tests.conftest import environment_with_every_package
 from tests.sessions import Sessions
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -17,7 +18,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def test_demo_learns_and_draws(tmp_path: Path, sessions: Sessions, nothing_left: None) -> None:
     sessions.close()  # two cores are few for two Sparks
     command = [sys.executable, "-m", "emberflow.cli.main", "demo", "--output", str(tmp_path / "a b")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    env = environment_with_every_package()
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     accuracy = re.search(r"test accuracy\s+(\S+)", done.stdout)
     assert accuracy is not None

@@ -138,6 +138,7 @@ def test_honest_clients_beyond_the_room_get_in_by_trying_again(monkeypatch: pyte
         assert server.acceptor.refused >= 48
 
 
+@pytest.mark.alone
 def test_a_wrong_key_is_an_error_at_once_and_not_tried_again(server: Server) -> None:
     started = time.monotonic()
     with pytest.raises(PeerError, match="another key"):
@@ -147,6 +148,7 @@ def test_a_wrong_key_is_an_error_at_once_and_not_tried_again(server: Server) -> 
     assert server.admitted.empty()
 
 
+@pytest.mark.alone
 def test_a_silent_stranger_is_dropped_at_the_limit(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "HANDSHAKE_TIMEOUT", 0.3)
     with silent(server.port, 1) as (stranger,):
@@ -275,6 +277,7 @@ def usual_limit() -> Iterator[None]:
         yield
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_the_hub(usual_limit: None) -> None:
     with contextlib.closing(Hub("127.0.0.1", KEY, 10)) as hub, flood(hub.port):
@@ -290,6 +293,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_hub(usual_limit: 
         timed("10 nodes joined the hub in a flood", join_all)
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_the_ring(usual_limit: None) -> None:
     listeners = [Ring.listen("127.0.0.1") for _ in range(3)]
@@ -301,6 +305,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_ring(usual_limit:
             listener.close()
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_flood_of_silent_connections_locks_nobody_out_of_the_periodic_server(usual_limit: None) -> None:
     listener = sockets.listen("127.0.0.1")
@@ -317,6 +322,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_periodic_server(u
         assert server.report()["refused"] > 0
 
 
+@pytest.mark.alone
 def test_a_flood_of_silent_connections_locks_nobody_out_of_a_reception(usual_limit: None) -> None:
     """What the row server is made of; tests/tensorflow/test_row_exchange.py has the server itself."""
     listener = sockets.listen("127.0.0.1")

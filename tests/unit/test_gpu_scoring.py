@@ -101,6 +101,7 @@ def test_tasks_share_a_process_that_ends_after_the_last(local_dir: Path, device:
     await_true(lambda: not psutil.pid_exists(pid), "it is gone")
 
 
+@pytest.mark.alone
 def test_a_node_that_waits_for_the_gpu_has_it_at_once_when_no_task_scores(
     local_dir: Path, device: str
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_wrong_key_is_refused_and_nobody_hears_of_it(hub: Hub) -> None:
         assert next_event(hub) == {"rank": 0, "joined": "host-0"}
 
 
+@pytest.mark.alone
 def test_a_hundred_silent_strangers_keep_no_node_waiting(hub: Hub) -> None:
     with contextlib.ExitStack() as held:
         for _ in range(100):
@@ -194,6 +195,7 @@ def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pyt
 BIG = {"gathered": "x" * (8 * 1024 * 1024)}  # more than the kernel holds for one connection
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
@@ -228,6 +230,7 @@ def assert_no_frame_is_cut(sock: socket.socket) -> None:
             assert channel.receive() in (BIG, *({"number": number} for number in range(3)))
 
 
+@pytest.mark.alone
 def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 1.0)
     with join(hub, 0) as slow:

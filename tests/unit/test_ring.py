@@ -133,6 +133,7 @@ class Counted:
         link.send = send  # type: ignore[method-assign]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_stuck_rank_is_named_by_all_others(ranks: int) -> None:
     stuck = ranks - 1
@@ -151,6 +152,7 @@ def test_a_stuck_rank_is_named_by_all_others(ranks: int) -> None:
     assert all(text.startswith(f"Rank {stuck} ") for text in said), said
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_dead_rank_is_named_by_all_others_at_once(ranks: int) -> None:
     dead = 1
@@ -214,6 +216,7 @@ def test_other_sizes_are_an_error_and_not_a_wrong_sum(ours: int, theirs: int) ->
         on_all(rings, work)
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_wrong_key_is_refused_at_once_and_others_still_join() -> None:
     listeners = [Ring.listen("127.0.0.1") for _ in range(2)]
@@ -267,6 +270,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_killed_and_a_stopped_process_are_errors_in_time(kill: signal.Signals) -> None:

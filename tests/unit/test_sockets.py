@@ -159,6 +159,7 @@ def test_a_port_that_served_a_moment_ago_can_be_had_again(few_ports: tuple[int, 
             client.close()
 
 
+@pytest.mark.alone
 def test_nobody_there_is_an_error_at_once_and_somebody_else_at_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -184,6 +185,7 @@ def test_nobody_there_is_an_error_at_once_and_somebody_else_at_the_timeout() -> 
     thread.join()
 
 
+@pytest.mark.alone
 def test_whoever_is_greeted_and_turned_away_tries_again_as_long_as_its_patience_lasts() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     came = []

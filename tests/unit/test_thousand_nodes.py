@@ -5,6 +5,8 @@ from benchmarks.thousand_nodes import gang_of
 
 from emberflow.errors import NodeFailedError
 
+pytestmark = pytest.mark.alone  # they keep every core busy, and the time is the claim
+
 
 def test_a_thousand_nodes_join_meet_and_leave() -> None:
     figures = gang_of(1000)
