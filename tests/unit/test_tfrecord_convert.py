@@ -11,10 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from emberflow import storage
 from emberflow.cli.convert import run_convert
+from emberflow.errors import ConfigError
+from emberflow.tfrecord import file_formats
 from emberflow.tfrecord.convert import format_of
+from emberflow.tfrecord.file_formats import FORMATS, FileFormat
 from tests.unit.test_tfrecord_reading import rows_of
 
 ROWS = [{"id": number, "name": f"né {number}", "score": number / 4} for number in range(5000)]
@@ -119,3 +123,13 @@ def test_formats_are_known_by_name() -> None:
         "idx",
     ]
     assert format_of("anything", "json") == "json"
+    with pytest.raises(ConfigError, match=f"one of {', '.join(FORMATS)}. Received: 'x.unknown'"):
+        format_of("x.unknown")
+
+
+def test_a_new_format_is_one_entry_of_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orc.write_table(pa.Table.from_pylist(ROWS), str(tmp_path / "x.orc"))
+    entry = FileFormat(endings=("orc",), read=file_formats._dataset_reader("orc", has_count=True))
+    monkeypatch.setitem(FORMATS, "orc", entry)
+    assert run_convert(str(tmp_path / "x.orc"), str(tmp_path / "x.tfrecord")) == 0
+    assert rows_of(tmp_path / "x.tfrecord") == ROWS

@@ -16,10 +16,11 @@ from emberflow.errors import ConfigError, DataError, StorageError
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import frame_one, masked
-from emberflow.tfrecord.compression import CODECS
+from emberflow.tfrecord.compression import CODECS, Codec
 from emberflow.tfrecord.input_files import FilePart, find_files, folder_of, qualified, split_files
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
+from emberflow.tfrecord.record_files import writing
 
 
 def file_of(table: Any) -> bytes:
@@ -281,3 +282,36 @@ def test_nothing_to_infer_from_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No schema could be inferred"):
         rows_of(tmp_path)
     assert rows_of(tmp_path, SCHEMA) == []
+
+
+def test_a_new_codec_is_one_entry_of_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flipped:
+        """Each byte with all bits flipped: as good a compression as any for a test."""
+
+        fault = ""
+
+        def __init__(self, raw: Any, level: int = 0) -> None:
+            self._raw = raw
+
+        def read(self, size: int) -> bytes:
+            return bytes(byte ^ 0xFF for byte in self._raw.read(size))
+
+        def write(self, data: Any) -> None:
+            self._raw.write(bytes(byte ^ 0xFF for byte in bytes(data)))
+
+        def finish(self) -> None:
+            pass
+
+    monkeypatch.setitem(CODECS, "flip", Codec(endings=("flip",), reading=Flipped, writing=Flipped))
+    codec = parse_options({"compression": "FLIP"}).compression
+    assert codec is CODECS["flip"]
+    path = tmp_path / f"x{codec.suffix}"
+    with writing(str(path), codec) as out:
+        out.write(frame_one(b"first") + frame_one(b"second"))
+    assert [row["byteArray"] for row in rows_of(path, recordType="ByteArray")] == [b"first", b"second"]
+    assert b"first" not in path.read_bytes()
+
+
+def test_an_unknown_codec_is_refused_with_the_names_of_all() -> None:
+    with pytest.raises(ConfigError, match=f"one of {', '.join(CODECS)}; .* Received: codec='lz4'"):
+        parse_options({"codec": "lz4"})
