@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from emberflow._score.matching import Inputs
+    from emberflow._score.input_matching import Inputs
 
 Errors = Literal["raise", "null", "keep"]
 

@@ -13,7 +13,7 @@ from emberflow._score.input_plan import InputOptions, plan_inputs
 from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow._score.model_source import ModelSource
 from emberflow._score.output_plan import OutputPlan
-from emberflow._score.scoring import ScoreSpec, rescored, score_here
+from emberflow._score.scoring import ScoreSpec, score_batch, scored_batches
 from emberflow.errors import DataError
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.list_(pa.float64()), "note": pa.binary()})
@@ -52,7 +52,7 @@ def score(spec: ScoreSpec, given: Iterator[Any]) -> tuple[list[Any], list[int]]:
         calls.append(len(arrays["x"]))
         return {"sum": arrays["x"].sum(axis=1)}
 
-    done = list(rescored(spec, given, lambda batch: score_here(spec, predict, batch)))
+    done = list(scored_batches(spec, given, lambda batch: score_batch(spec, predict, batch)))
     return done, calls
 
 
@@ -124,7 +124,7 @@ def test_memory_stays_bounded() -> None:
             yield batch
 
     spec = spec_of(7)
-    scorer = lambda batch: score_here(spec, lambda arrays: {"sum": np.zeros(len(arrays["x"]))}, batch)  # noqa: E731
-    for batch in rescored(spec, counted(), scorer):
+    scorer = lambda batch: score_batch(spec, lambda arrays: {"sum": np.zeros(len(arrays["x"]))}, batch)  # noqa: E731
+    for batch in scored_batches(spec, counted(), scorer):
         waiting -= batch.num_rows
     assert (waiting, most <= 7 + 3) == (0, True)

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from emberflow._score.input_matching import Inputs
 from emberflow._score.input_plan import InputOptions, InputPlan, plan_inputs
-from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow.errors import ConfigError, DataError, ModelError
 

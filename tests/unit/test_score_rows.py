@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emberflow._score.input_matching import Inputs
 from emberflow._score.input_plan import InputOptions, plan_inputs
 from emberflow._score.input_rows import Ragged, RowGroup, row_groups
-from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts, Tensor
 
 FLOATS = pa.list_(pa.float32())

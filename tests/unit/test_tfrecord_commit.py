@@ -16,7 +16,7 @@ import pytest
 from emberflow import storage
 from emberflow.errors import StorageError
 from emberflow.storage import files
-from emberflow.tfrecord.journal import ASIDE, aside_of, read_success, write_journal
+from emberflow.tfrecord.journal import TEMPORARY_PREFIX, read_success, temporary_folder, write_journal
 from emberflow.tfrecord.publish import publish
 from tests.unit.test_tfrecord_reading import rows_of, xs
 from tests.unit.test_tfrecord_writer import batches, folder, names, run_tasks, task, write, writer_for
@@ -207,7 +207,7 @@ def test_a_killed_driver_leaves_old_or_new_rows_and_success_only_when_complete(t
         for step in range(1, count + 1):
             path = f"{tmp_path}/{mode}-{step}"
             found = rows(path)
-            is_committing = storage.exists(f"{aside_of(path, _write_of(path))}/_journal.json")
+            is_committing = storage.exists(f"{temporary_folder(path, _write_of(path))}/_journal.json")
             assert found in (OLD, AFTER[mode])
             if found != OLD and mode != "append":
                 seen["new"] += 1
@@ -227,7 +227,11 @@ def test_a_killed_driver_leaves_old_or_new_rows_and_success_only_when_complete(t
 
 def _write_of(path: str) -> str:
     """Return the id of the killed write: it left its folder."""
-    return next(name for name in names(path) if name.startswith(ASIDE)).partition("/")[0].removeprefix(ASIDE)
+    return (
+        next(name for name in names(path) if name.startswith(TEMPORARY_PREFIX))
+        .partition("/")[0]
+        .removeprefix(TEMPORARY_PREFIX)
+    )
 
 
 def _kill() -> None:

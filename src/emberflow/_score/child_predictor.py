@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from emberflow._plan import deadlines
 from emberflow._protocol.byte_blocks import receive_block, send_block
-from emberflow._score.predictor import located
+from emberflow._score.predictor import local_model_path
 from emberflow._score.scoring import ScoreSpec, local_scorer
 from emberflow.errors import EmberflowError, ModelError
 
@@ -39,7 +39,7 @@ def child_scorer(spec: ScoreSpec, threads: int) -> Iterator[Callable[[Any], Any]
 def scorer_over(sock: socket.socket, spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
     """Load the model in the process at the other end; return a function that scores a batch there."""
     if spec.source.kind != "function":
-        here = dataclasses.replace(spec.source, path=located(spec.source), file="", is_archive=False)
+        here = dataclasses.replace(spec.source, path=local_model_path(spec.source), file="", is_archive=False)
         spec = dataclasses.replace(spec, source=here)
     _request(sock, pickle.dumps((sys.path, pickle.dumps((spec, threads)))))
     return lambda batch: _from_bytes(_request(sock, _to_bytes(batch)))

@@ -13,7 +13,13 @@ import cloudpickle
 from emberflow import storage
 from emberflow._driver.interpreter import map_in_arrow
 from emberflow._score.model_facts import ModelFacts
-from emberflow._score.model_source import LoadOptions, describe_path, fingerprint, is_keras_file, no_model
+from emberflow._score.model_source import (
+    LoadOptions,
+    describe_path,
+    fingerprint,
+    is_keras_file,
+    model_not_found,
+)
 from emberflow.errors import EmberflowError, ModelError, StorageError
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ def describe_model(spark: "SparkSession", path: str, load_options: LoadOptions) 
         if storage.exists(path):
             return _describe_locally(path, load_options)
         if not storage.is_local(path):
-            raise no_model(path)
+            raise model_not_found(path)
     except (StorageError, ImportError):
         pass  # no driver for this storage, no network route, or no TensorFlow here: executors may have them
     return _describe_on_executor(spark, path, load_options)
@@ -74,7 +80,7 @@ def _describe_task(order: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 def _description(path: str, load_options: LoadOptions) -> tuple[str, str, str, str]:
     try:
         if not storage.exists(path):
-            raise no_model(path)
+            raise model_not_found(path)
         return describe_path(path, load_options).to_json(), fingerprint(path), "", ""
     except EmberflowError as error:
         return "", "", error.problem, error.fix

@@ -10,7 +10,7 @@ import numpy as np
 from emberflow._feed.arrays import LeafColumn, is_bytes, is_vector, leaf_columns, list_levels
 from emberflow._feed.element_types import BYTES
 from emberflow._feed.tensor_columns import natural_dtype
-from emberflow._score.matching import Inputs, leaf_of, match_columns
+from emberflow._score.input_matching import Inputs, leaf_of, match_columns
 from emberflow._score.model_facts import ModelFacts, Shape, Tensor, shape_text
 from emberflow.errors import ConfigError, ModelError
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from emberflow._driver.interpreter import is_connect
 from emberflow._driver.shipping import ship
 from emberflow._score.describe import describe_model
+from emberflow._score.input_matching import Inputs
 from emberflow._score.keras_model import describe_keras
-from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts
 from emberflow._score.model_source import (
     LoadOptions,
     ModelSource,
+    custom_objects_of,
     kind_of,
     local_path,
-    own_objects,
     ship_file,
     shipped_objects,
 )
@@ -59,7 +59,9 @@ def _read_object(
         path = Path(folder) / "model.keras"
         model.save(path)
         name, content = ship_file(spark, path, is_connect=connect)
-    objects = shipped_objects(own_objects(model) | dict(load_options.custom_objects), is_connect=connect)
+    objects = shipped_objects(
+        custom_objects_of(model) | dict(load_options.custom_objects), is_connect=connect
+    )
     # This process wrote the file from its own model: it is as trusted as this program.
     source = ModelSource(
         kind="keras", key=_key(content, objects), file=name, objects=objects, safe_mode=False

@@ -94,12 +94,12 @@ def describe_path(path: str, load_options: LoadOptions) -> ModelFacts:
             )
     root = storage.folder_root(path)
     if not storage.exists(storage.join(root, FILE)):
-        raise no_model(path)
+        raise model_not_found(path)
     data = storage.read_bytes(storage.join(root, FILE))
     return read_saved_model(data, path=path, signature=load_options.signature, tags=load_options.tags)
 
 
-def no_model(path: str) -> ModelError:
+def model_not_found(path: str) -> ModelError:
     """Return the error for a path without a model."""
     return ModelError(
         f"There must be a model at the path. Received: {path!r}, which is no .keras file and has no {FILE}.",
@@ -166,7 +166,7 @@ def shipped_objects(objects: Mapping[str, Any], *, is_connect: bool) -> dict[str
     return {name: ship(value, is_connect=is_connect) for name, value in objects.items()}
 
 
-def own_objects(model: Any) -> dict[str, Any]:
+def custom_objects_of(model: Any) -> dict[str, Any]:
     """Return the custom classes of a Keras model by their registered names."""
     import keras
 

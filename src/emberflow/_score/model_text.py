@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from emberflow import storage
 from emberflow._score.model_facts import Tensor
-from emberflow._score.model_source import LoadOptions, describe_path, is_keras_file, no_model
+from emberflow._score.model_source import LoadOptions, describe_path, is_keras_file, model_not_found
 from emberflow._score.saved_model import FILE, INIT_OP, graphs_in
 
 
@@ -14,7 +14,7 @@ def show_model(path: str) -> str:
     The model is not run, and the variables of a SavedModel are not read.
     """
     if not storage.exists(path):
-        raise no_model(path)
+        raise model_not_found(path)
     return "\n".join(_keras_lines(path) if is_keras_file(path) else _saved_model_lines(path))
 
 
@@ -27,7 +27,7 @@ def _keras_lines(path: str) -> Iterator[str]:
 def _saved_model_lines(path: str) -> Iterator[str]:
     file = storage.join(storage.folder_root(path), FILE)
     if not storage.exists(file):
-        raise no_model(path)
+        raise model_not_found(path)
     for graph in graphs_in(storage.read_bytes(file), path):
         writer = f", created by TensorFlow {graph.version}" if graph.version else ""
         yield f"{path}: SavedModel with tags {', '.join(sorted(graph.tags))}{writer}"

@@ -79,7 +79,7 @@ def _load(source: ModelSource, inputs: Sequence[Tensor], threads: int) -> Predic
     if source.kind == "function":
         return _function(source)
     _limit_threads(threads)
-    path = located(source)
+    path = local_model_path(source)
     if source.kind == "keras":
         return _keras(source, path, inputs)
     return _saved_model(source, path, inputs)
@@ -188,20 +188,22 @@ def _to_numpy(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") and not hasattr(value, "nested_row_splits") else value
 
 
-def located(source: ModelSource) -> str:
+def local_model_path(source: ModelSource) -> str:
     """Return the model's path on this host's disk; the first process of an executor copies it there."""
     if source.file:
         from pyspark import SparkFiles
 
         file = Path(SparkFiles.get(source.file))
-        return str(_once(file.with_suffix(""), lambda to: _unzip(file, to)) if source.is_archive else file)
+        return str(
+            _fill_once(file.with_suffix(""), lambda to: _unzip(file, to)) if source.is_archive else file
+        )
     if storage.is_local(source.path):
         return source.path.removeprefix("file://").removeprefix("file:")
     place = cache_folder() / f"emberflow-model-{source.key}"
     if is_keras_file(source.path):
-        folder = _once(place, lambda to: _get_file(source.path, to))
+        folder = _fill_once(place, lambda to: _get_file(source.path, to))
         return str(folder / Path(source.path).name)
-    return str(_once(place, lambda to: storage.get_folder(source.path, to)))
+    return str(_fill_once(place, lambda to: storage.get_folder(source.path, to)))
 
 
 def cache_folder() -> Path:
@@ -220,7 +222,7 @@ def _get_file(path: str, to: Path) -> None:
         shutil.copyfileobj(source, copy, 1 << 20)
 
 
-def _once(folder: Path, fill: Callable[[Path], None]) -> Path:
+def _fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """Return the folder, filled by the first process that needs it; the others wait for it."""
     with _locked(folder.with_name(f"{folder.name}.lock")):
         if not folder.exists():

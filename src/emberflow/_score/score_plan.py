@@ -9,8 +9,8 @@ from emberflow._driver.cluster_facts import ClusterFacts, read_facts
 from emberflow._driver.profiles import check_gpus, profile_of
 from emberflow._driver.row_routing import quoted
 from emberflow._plan.stages import Stage
+from emberflow._score.input_matching import Inputs
 from emberflow._score.input_plan import InputOptions, InputPlan, plan_inputs
-from emberflow._score.matching import Inputs
 from emberflow._score.model_facts import ModelFacts
 from emberflow._score.model_source import ModelSource
 from emberflow._score.result_columns import output_columns, readable_schema, used_columns

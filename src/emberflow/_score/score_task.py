@@ -9,7 +9,7 @@ from typing import Any
 
 from emberflow._score.child_predictor import child_scorer
 from emberflow._score.gpu_scorer import gpu_scorer
-from emberflow._score.scoring import ScoreSpec, local_scorer, rescored
+from emberflow._score.scoring import ScoreSpec, local_scorer, scored_batches
 from emberflow._task.gpus import gpu_environment, visible_devices
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # otherwise TensorFlow fills each executor's log with CPU features
@@ -23,7 +23,7 @@ def score_task(spec: ScoreSpec, batches: Iterator[Any]) -> Iterator[Any]:
         return
     with ExitStack() as held:
         score = _scorer(spec, held)
-        yield from rescored(spec, itertools.chain([first], filled), score)
+        yield from scored_batches(spec, itertools.chain([first], filled), score)
 
 
 def _numbered(batch: Any) -> Any:

@@ -48,7 +48,7 @@ class ScoreSpec:
     gpu_resource: str = "gpu"
 
 
-def rescored(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:
+def scored_batches(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:
     """Yield each batch with its results beside the kept columns, which are unchanged.
 
     The model sees batches of `batch_size` rows, independent of Spark's batches; its results are cut back to those.
@@ -105,7 +105,7 @@ def _out(spec: ScoreSpec, batch: Any, answers: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, names=[*spec.keep, *answers.column_names])
 
 
-def score_here(spec: ScoreSpec, predict: Predict, batch: Any) -> Any:
+def score_batch(spec: ScoreSpec, predict: Predict, batch: Any) -> Any:
     """Return the results for a batch of input columns as a batch of output columns."""
     groups, bad = row_groups(spec.inputs, batch)
     if bad and spec.errors == "raise":
@@ -146,4 +146,4 @@ def _answers(plan: OutputPlan, groups: list[RowGroup], answers: list[dict[str, A
 def local_scorer(spec: ScoreSpec, threads: int) -> Callable[[Any], Any]:
     """Return a function that scores batches in this process with a model that is loaded once."""
     predict = predictor_of(spec.source, spec.tensors, threads)
-    return lambda batch: score_here(spec, predict, batch)
+    return lambda batch: score_batch(spec, predict, batch)

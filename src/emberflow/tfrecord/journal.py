@@ -16,7 +16,7 @@ from pathlib import Path
 from emberflow import storage
 
 SUCCESS = "_SUCCESS"
-ASIDE = "_temporary-"
+TEMPORARY_PREFIX = "_temporary-"
 _NAME = "_journal.json"
 
 
@@ -35,9 +35,9 @@ class Journal:
     owner: str
 
 
-def aside_of(path: str, write: str) -> str:
+def temporary_folder(path: str, write: str) -> str:
     """Return the folder of a write inside its target."""
-    return storage.join(path, ASIDE + write)
+    return storage.join(path, TEMPORARY_PREFIX + write)
 
 
 def write_journal(path: str, write: str, uncounted: Iterable[str], success: str | None) -> None:
@@ -66,7 +66,7 @@ def read_success(path: str) -> str | None:
 def writes_in(path: str, files: Iterable[storage.StoredFile]) -> set[str]:
     """Return the ids of the writes that have a folder among some files below a target."""
     tops = (file.path[len(path.rstrip("/")) :].strip("/").partition("/")[0] for file in files)
-    return {top.removeprefix(ASIDE) for top in tops if top.startswith(ASIDE)}
+    return {top.removeprefix(TEMPORARY_PREFIX) for top in tops if top.startswith(TEMPORARY_PREFIX)}
 
 
 def uncounted_files(path: str, files: Iterable[storage.StoredFile]) -> set[str]:
@@ -95,7 +95,7 @@ def is_dead(owner: str) -> bool:
 
 
 def _journal_of(path: str, write: str) -> str:
-    return storage.join(aside_of(path, write), _NAME)
+    return storage.join(temporary_folder(path, write), _NAME)
 
 
 def _this_process() -> str:

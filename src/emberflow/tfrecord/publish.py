@@ -17,10 +17,10 @@ from emberflow._plan import deadlines
 from emberflow.errors import StorageError
 from emberflow.tfrecord.journal import (
     SUCCESS,
-    aside_of,
     is_dead,
     read_journal,
     read_success,
+    temporary_folder,
     write_journal,
     writes_in,
 )
@@ -42,7 +42,7 @@ def publish(path: str, write: str, moves: Mapping[str, str], replaced: Sequence[
         write_journal(path, write, moves.values(), read_success(path))
         storage.delete(storage.join(path, SUCCESS))
         for source, name in moves.items():
-            storage.rename(storage.join(aside_of(path, write), source), storage.join(path, name))
+            storage.rename(storage.join(temporary_folder(path, write), source), storage.join(path, name))
         sync_folders(path, moves.values())
         if replaced:
             write_journal(path, write, replaced, None)
@@ -53,7 +53,7 @@ def publish(path: str, write: str, moves: Mapping[str, str], replaced: Sequence[
             undo(path, write)
         raise
     try:
-        storage.delete(aside_of(path, write))
+        storage.delete(temporary_folder(path, write))
     except (StorageError, OSError) as error:
         _log.warning("The write is complete, but its folder stays until the next one: %s", error)
 
@@ -67,7 +67,7 @@ def undo(path: str, write: str) -> None:
         _delete_all(path, journal.uncounted)
         if journal.success is not None:
             _put_success(path, write, journal.success)
-    storage.delete(aside_of(path, write))
+    storage.delete(temporary_folder(path, write))
     _delete_empty(
         path, [""]
     )  # a target that only this write has made: else a retry would find that it exists
@@ -87,19 +87,19 @@ def _clear_others(path: str, write: str) -> None:
     files = storage.list_files(path)
     completed = read_success(path)
     for other in writes_in(path, files) - {write}:
-        inside = aside_of(path, other) + "/"
+        inside = temporary_folder(path, other) + "/"
         newest = max(file.modified for file in files if file.path.startswith(inside))
         journal = read_journal(path, other)
         is_old = 0 < newest < time.time() - deadlines.ABANDONED_WRITE_AGE
         if other == completed:
-            storage.delete(aside_of(path, other))
+            storage.delete(temporary_folder(path, other))
         elif is_old or (journal is not None and is_dead(journal.owner)):
             undo(path, other)
 
 
 def _put_success(path: str, write: str, content: str) -> None:
     """Write `_SUCCESS` by way of the write's folder, so that a failure leaves nothing in the target."""
-    begun = storage.join(aside_of(path, write), SUCCESS)
+    begun = storage.join(temporary_folder(path, write), SUCCESS)
     storage.write_bytes(begun, content.encode())
     storage.rename(begun, storage.join(path, SUCCESS))
     sync_folders(path, [])

@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 from emberflow import storage
 from emberflow.errors import StorageError
 from emberflow.tfrecord.input_files import InputFile, find_files
-from emberflow.tfrecord.journal import ASIDE, aside_of
+from emberflow.tfrecord.journal import TEMPORARY_PREFIX, temporary_folder
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.publish import sync_folders
 from emberflow.tfrecord.spark_source import partitions_for, read_partition
 from emberflow.tfrecord.spark_types import arrow_schema
-from emberflow.tfrecord.spark_writer import TaskCommit, check_columns, moves_of, target_of
+from emberflow.tfrecord.spark_writer import TaskCommit, check_columns, published_names, target_of
 from emberflow.tfrecord.task_output import TaskOutput
 
 try:
@@ -121,7 +121,9 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task aside."""
-        files = TaskOutput(folder=self._aside(), job=self._query, schema=self._arrow, options=self._options)
+        files = TaskOutput(
+            folder=self._temporary(), job=self._query, schema=self._arrow, options=self._options
+        )
         with files:
             for batch in iterator:
                 files.write(batch)
@@ -132,22 +134,22 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
         if not storage.exists(self._entry(batchId)):
             before = [file.path for file in storage.list_files(self._path)]
             self._delete_published(batchId)
-            moves = moves_of(messages)
+            moves = published_names(messages)
             final = {source: _marked(name, self._mark(batchId)) for source, name in moves.items()}
             for source, name in final.items():
-                storage.rename(storage.join(self._aside(), source), storage.join(self._path, name))
+                storage.rename(storage.join(self._temporary(), source), storage.join(self._path, name))
             sync_folders(self._path, final.values())
             if self._overwrite:
                 self._delete_others(before)
             storage.write_bytes(self._entry(batchId), json.dumps({"files": list(final.values())}).encode())
-        storage.delete(self._aside())
+        storage.delete(self._temporary())
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Delete what the tasks have written, and what a failed commit has published."""
         # In complete mode the rows before may be gone already: then those of this batch are better than none.
         if not self._overwrite and not storage.exists(self._entry(batchId)):
             self._delete_published(batchId)
-        storage.delete(self._aside())
+        storage.delete(self._temporary())
 
     def _entry(self, batch: int) -> str:
         return storage.join(self._path, LOG, self._query, f"{batch:010d}.json")
@@ -163,11 +165,11 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
     def _delete_others(self, before: list[str]) -> None:
         base = self._path.rstrip("/")
         for path in before:
-            if not path[len(base) :].strip("/").startswith((LOG, ASIDE)):
+            if not path[len(base) :].strip("/").startswith((LOG, TEMPORARY_PREFIX)):
                 storage.delete(path)
 
-    def _aside(self) -> str:
-        return aside_of(self._path, self._query)
+    def _temporary(self) -> str:
+        return temporary_folder(self._path, self._query)
 
 
 def _marked(name: str, mark: str) -> str:

@@ -18,7 +18,7 @@ from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.input_files import qualified
-from emberflow.tfrecord.journal import ASIDE, SUCCESS, aside_of
+from emberflow.tfrecord.journal import SUCCESS, TEMPORARY_PREFIX, temporary_folder
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.publish import publish, undo
 from emberflow.tfrecord.spark_types import arrow_schema
@@ -33,7 +33,7 @@ class TaskCommit(WriterCommitMessage):
     records: int
 
 
-def moves_of(messages: Sequence[WriterCommitMessage | None]) -> dict[str, str]:
+def published_names(messages: Sequence[WriterCommitMessage | None]) -> dict[str, str]:
     """Return the files of the tasks that counted, and their names in the target."""
     files = (name for message in messages if isinstance(message, TaskCommit) for name in message.files)
     return {name: name.partition("/")[2] for name in files}
@@ -60,7 +60,7 @@ class TFRecordWriter(DataSourceArrowWriter):
         """Write the rows of one task."""
         is_local = self._options.locality == "local"
         files = TaskOutput(
-            folder=self._path if is_local else aside_of(self._path, self._job),
+            folder=self._path if is_local else temporary_folder(self._path, self._job),
             job=self._job,
             schema=self._arrow,
             options=self._options,
@@ -74,7 +74,7 @@ class TFRecordWriter(DataSourceArrowWriter):
         """Publish the files of all tasks."""
         if self._options.locality == "local":
             return  # each task has put its files into place on its own machine
-        moves = moves_of(messages)
+        moves = published_names(messages)
         publish(self._path, self._job, moves, self._replaced(moves.values()) if self._overwrite else [])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
@@ -90,7 +90,7 @@ class TFRecordWriter(DataSourceArrowWriter):
         return [
             name
             for name in before
-            if not name.startswith(ASIDE)
+            if not name.startswith(TEMPORARY_PREFIX)
             and name != SUCCESS
             and (self._options.partition_overwrite == "static" or name.rpartition("/")[0] in folders)
         ]
