@@ -7,7 +7,6 @@ lists are of other lengths on every node. ``python -m benchmarks.thousand_nodes 
 
 import contextlib
 import multiprocessing
-import queue
 import resource
 import sys
 import threading
@@ -20,15 +19,19 @@ import pyarrow as pa
 from benchmarks.measure import print_result
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.console import Console
+from emberflow._driver.events import Events, JobRows
 from emberflow._driver.hub import Hub
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts
 from emberflow._feed.shards import Shards
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
-from emberflow._protocol.frames import Channel, Message, pack
-from emberflow._protocol.outcome import Outcome
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Cluster, Gather, NodeReady, Quit, StartupFacts
+from emberflow._protocol.frames import Channel, pack
+from emberflow._protocol.outcome import Ending, Outcome
 from emberflow._task.driver_connection import dial
-from emberflow._task.startup_exchange import MEET, brought_by
+from emberflow._task.exchange import DONE
+from emberflow._task.startup_exchange import startup_facts
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -41,7 +44,7 @@ WITHIN = 60.0
 class EndedJob:
     """Stands for Spark: brings back an empty list of rows when the nodes are through."""
 
-    def __init__(self, events: "queue.Queue[Message]") -> None:
+    def __init__(self, events: Events) -> None:
         self._events = events
 
     def start(self) -> None:
@@ -53,7 +56,7 @@ class EndedJob:
 
     def end(self) -> None:
         """Say that all tasks are over."""
-        self._events.put({"rows": []})
+        self._events.put(JobRows([]))
 
 
 class Traffic:
@@ -70,33 +73,33 @@ class Traffic:
         self.seconds = max(self.seconds, seconds)
 
 
-def brought_of(nodes: list[Node], columns: int) -> list[Message]:
-    """Return what nodes bring to the meeting: shards of numbers, and of lists whose lengths no other node has."""
+def facts_of(nodes: list[Node], columns: int) -> list[StartupFacts]:
+    """Return what nodes bring at start-up: shards of numbers, and of lists whose lengths no other node has."""
     names = [f"a_column_{number}" for number in range(columns)]
     kinds = [pa.list_(pa.float32()) if number % 2 else pa.int64() for number in range(columns)]
     schema = ShardFacts(
         schema=pa.schema(list(zip(names, kinds, strict=True)))
     )  # once, it is the same for all
     (blob,) = schema.blobs().items()
-    brought = []
+    found = []
     for node in nodes:
         host = f"ip-10-0-{node.rank >> 8}-{node.rank & 255}.eu-central-1.compute.internal"
         lengths = [((node.rank % 7, 100 + node.rank * number % 977),) for number in range(columns)]
         facts = {name: ColumnFacts(lengths=lengths[at] if at % 2 else ()) for at, name in enumerate(names)}
         shard = ShardFacts(rows=1000 + node.rank, digest=f"{node.rank:016x}", columns=facts)
-        mine = brought_by(
+        mine = startup_facts(
             {"tf": f"{host}:42222", "ring": f"{host}:43333"}, {"train": shard} if columns else {}
         )
         if columns:
-            mine["shards"]["train"][3] = blob[0]
-            mine["blobs"] |= [blob]
-        brought.append(mine)
-    return brought
+            mine.shards["train"][3] = blob[0]
+            mine.blobs.update([blob])
+        found.append(mine)
+    return found
 
 
 def live(address: tuple[str, int], nodes: list[Node], failing: int, columns: int, traffic: Traffic) -> None:
     """Be many nodes, from their dialling to their end."""
-    brought = brought_of(nodes, columns)
+    facts = facts_of(nodes, columns)
     with contextlib.ExitStack() as held:
         channels = []
         for node in nodes:
@@ -104,21 +107,21 @@ def live(address: tuple[str, int], nodes: list[Node], failing: int, columns: int
             sock.settimeout(WITHIN)
             channels.append((node, Channel(sock)))
         with contextlib.suppress(EOFError, OSError, _QuitError):
-            _meet(channels, brought, traffic)
+            _start_up(channels, facts, traffic)
             _train(channels, failing)
 
 
-def _meet(channels: list[tuple[Node, Channel]], brought: list[Message], traffic: Traffic) -> None:
-    """Get ready, and meet the others; the last of these nodes looks at what it was told."""
+def _start_up(channels: list[tuple[Node, Channel]], facts: list[StartupFacts], traffic: Traffic) -> None:
+    """Get ready, and exchange facts with the others; the last of these nodes reads what it was told."""
     started = time.monotonic()
-    sent = {"gather": MEET, "value": {}}
-    for (_, channel), mine in zip(channels, brought, strict=True):
-        sent = {"gather": MEET, "value": mine}
-        channel.send({"ready": True})
-        channel.send(sent)
-    answers = [_gathered(channel) for _, channel in channels]
-    traffic.note(sent, answers[-1], time.monotonic() - started)
-    for text in answers[-1]["values"].get("shards", {}).values():
+    for (_, channel), mine in zip(channels, facts, strict=True):
+        channel.send(NodeReady())
+        channel.send(mine)
+    answers = [_answer(channel) for _, channel in channels]
+    cluster = answers[-1]
+    assert isinstance(cluster, Cluster)
+    traffic.note(facts[-1], cluster, time.monotonic() - started)
+    for text in cluster.shards.values():
         Shards.from_json(text)
 
 
@@ -126,33 +129,32 @@ def _train(channels: list[tuple[Node, Channel]], failing: int) -> None:
     """Wait for the others, say how it ended."""
     for node, channel in channels:
         fails = node.rank == failing
-        word = {"outcome": _outcome(node, "raised").to_json()} if fails else {"gather": "done", "value": None}
-        channel.send(word)
+        channel.send(_outcome(node, Ending.RAISED) if fails else Gather(DONE, None))
     for _, channel in channels:
-        _gathered(channel)
+        _answer(channel)
     for node, channel in channels:
-        channel.send({"outcome": _outcome(node, "returned").to_json()})
+        channel.send(_outcome(node, Ending.RETURNED))
 
 
 class _QuitError(Exception):
     """The driver has told a node to end."""
 
 
-def _gathered(channel: Channel) -> Message:
+def _answer(channel: Channel) -> Message:
     message = channel.receive()
-    if "quit" in message:
+    if isinstance(message, Quit):
         raise _QuitError
     return message
 
 
-def _outcome(node: Node, ending: str) -> Outcome:
+def _outcome(node: Node, ending: Ending) -> Outcome:
     return Outcome(
         rank=node.rank,
         role=node.role,
         index=node.index,
         host=f"host-{node.rank}",
-        ending=ending,  # type: ignore[arg-type]
-        problem="ValueError: nan loss" if ending == "raised" else "",
+        ending=ending,
+        problem="ValueError: nan loss" if ending is Ending.RAISED else "",
         exception_type="ValueError",
     )
 

@@ -17,6 +17,20 @@ EmberflowError
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
+
+
+class FailureCause(StrEnum):
+    """Why a node did not finish, where the driver acts on it."""
+
+    OTHER = "other"
+    """The driver does nothing in particular: the error itself says why."""
+    TASK_GONE = "task_gone"
+    """The Spark task exited without reporting a result; Spark may yet say why."""
+    DRIVER_UNREACHABLE = "driver_unreachable"
+    """The task could not connect to the driver."""
+    FUNCTION_NOT_FETCHED = "function_not_fetched"
+    """The task could not fetch your function from the driver."""
 
 
 class EmberflowError(Exception):
@@ -26,9 +40,11 @@ class EmberflowError(Exception):
         problem: What was expected, and what was received.
         fix: What to change.
         is_transient: Whether the same run may succeed later, for example when storage could not be reached.
+        cause: Why, where the driver acts on it.
     """
 
     is_transient: bool = False
+    cause: FailureCause = FailureCause.OTHER
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem, fix)

@@ -239,7 +239,7 @@ def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
             index=outcome.index,
             host=outcome.host,
             devices=outcome.devices,
-            ending=outcome.ending,
+            ending=outcome.ending.value,
             seconds=outcome.seconds,
             log_tail=outcome.log_tail,
             value=values.get(outcome.rank),

@@ -109,8 +109,8 @@ def _collect(
 ) -> list[Any]:
     """Run one Spark job of that many tasks; cancel it if this call is interrupted."""
     from emberflow._driver.interpreter import is_connect, map_in_arrow
-    from emberflow._driver.job import translate
     from emberflow._driver.profiles import check_gpus, profile_of
+    from emberflow._driver.spark_errors import translate
     from emberflow._task.parallel_task import ALONE_SCHEMA, alone_task
     from emberflow.config import RunConfig
 
@@ -138,7 +138,7 @@ def _collect(
 def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Result, ...]:
     """Return a result per task, or raise the error of the first that failed."""
     from emberflow._plan.roles import Node
-    from emberflow._protocol.outcome import Outcome, undelivered_outcome
+    from emberflow._protocol.outcome import Ending, Outcome
 
     chunks: dict[int, list[bytes]] = {}
     outcomes: dict[int, Outcome] = {}
@@ -147,11 +147,9 @@ def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Re
         if row["part"] == 0:
             outcome = Outcome.from_json(row["outcome"])
             if why := server.failures.get(row["task"]):  # the driver knows the cause, the task does not
-                outcome = undelivered_outcome(
-                    Node(rank=0, role="chief", index=row["task"]), outcome.host, why
-                )
+                outcome = why.outcome(Node(rank=0, role="chief", index=row["task"]), outcome.host)
             outcomes[row["task"]] = outcome
-    failed = [(task, outcome) for task, outcome in outcomes.items() if outcome.ending != "returned"]
+    failed = [(task, outcome) for task, outcome in outcomes.items() if outcome.ending is not Ending.RETURNED]
     if failed:
         others = tuple(f"task {task} on {other.host}: {other.problem}" for task, other in failed[1:])
         raise failed[0][1].error(others)
@@ -183,7 +181,7 @@ def _result(outcome: "Outcome", value: Any, seconds: float) -> Result:
         gpus=outcome.gpus,
     )
     metrics = tuple(
-        Metric(rank=0, step=call["step"], values=call["metric"], seconds=call["seconds"])
-        for call in outcome.metrics
+        Metric(rank=0, step=report.step, values=report.values, seconds=report.seconds)
+        for report in outcome.metrics
     )
     return Result(value=value, reports=(report,), metrics=metrics, seconds=seconds)

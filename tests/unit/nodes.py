@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import queue
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -12,13 +11,18 @@ from typing import Any
 
 import cloudpickle
 
+from emberflow._driver.events import Events, JobFailed
 from emberflow._driver.hub import Hub
 from emberflow._node.main import JOB_FILE, NodeSpec
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import assign_roles
-from emberflow._protocol.frames import Channel, Message
-from emberflow._protocol.outcome import Outcome
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Cluster, Quit
+from emberflow._protocol.frames import Channel
+from emberflow._protocol.node_messages import Leave, NodeExited, Ready, StartNode
+from emberflow._protocol.outcome import Ending, Outcome
 from emberflow._task.driver_connection import dial
+from emberflow._task.events import TaskEvent
 from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.node_process import NodeProcess, running_node
 
@@ -42,30 +46,31 @@ def plan_of(workers: int, start_timeout: float = WITHIN, **more: Any) -> RunPlan
 class RealNode:
     """One real node process, spoken to as its task does."""
 
-    def __init__(self, child: NodeProcess, watch: NodeMonitor, folder: Path) -> None:
+    def __init__(self, child: NodeProcess, monitor: NodeMonitor, folder: Path) -> None:
         self.child = child
-        self.watch = watch
+        self.monitor = monitor
         self.folder = folder
 
-    def next(self) -> Message:
-        return self.watch.queue.get(timeout=WITHIN)
+    def next(self) -> TaskEvent:
+        return self.monitor.events.get(timeout=WITHIN)
 
     def meet(self) -> None:
         """Let the node begin, as if all others were there."""
-        assert set(self.next()) == {"ready"}
-        self.watch.tell_node({"cluster": [{"tf": "a:1"}, {"tf": "b:2"}]})
+        assert isinstance(self.next(), Ready)
+        self.monitor.send_to_node(Cluster([{"tf": "a:1"}, {"tf": "b:2"}]))
 
-    def run(self) -> Message:
-        """Let the node call its function; return its last word."""
+    def run(self) -> Any:
+        """Let the node call its function; return its last message."""
         self.meet()
         return self.next()
 
     def leave(self) -> int | None:
         """Let the node go; return its exit status."""
-        self.watch.tell_node({"leave": True})
-        status: int | None = self.next()["exit"]
-        self.watch.drain_log(WITHIN)
-        return status
+        self.monitor.send_to_node(Leave())
+        event = self.next()
+        assert isinstance(event, NodeExited)
+        self.monitor.drain_log(WITHIN)
+        return event.status
 
     def value(self) -> Any:
         return cloudpickle.loads((self.folder / "value.pickle").read_bytes())
@@ -86,7 +91,7 @@ def real_node(
     plan = plan_of(workers)
     folder = tmp_path / "node"
     (folder / "work").mkdir(parents=True)
-    order = NodeSpec(
+    spec = NodeSpec(
         me=plan.nodes[rank],
         plan=plan,
         host="127.0.0.1",
@@ -96,23 +101,23 @@ def real_node(
         fn=cloudpickle.dumps(fn),
     )
     if from_file:
-        (folder / "function.pickle").write_bytes(order.fn)
-        order = dataclasses.replace(order, fn=b"", fn_path=str(folder / "function.pickle"))
-    (folder / JOB_FILE).write_bytes(cloudpickle.dumps(order))
+        (folder / "function.pickle").write_bytes(spec.fn)
+        spec = dataclasses.replace(spec, fn=b"", fn_path=str(folder / "function.pickle"))
+    (folder / JOB_FILE).write_bytes(cloudpickle.dumps(spec))
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
     with running_node(folder, environment) as child:
-        watch = NodeMonitor(child, None, forward_logs=False, pulse_limit=pulse_limit)
+        monitor = NodeMonitor(child, None, forward_logs=False, pulse_limit=pulse_limit)
         try:
-            watch.tell_node({"folder": str(folder), "sys_path": sys.path})
-            yield RealNode(child, watch, folder)
+            monitor.send_to_node(StartNode(str(folder), sys.path))
+            yield RealNode(child, monitor, folder)
         finally:
-            watch.close()
+            monitor.close()
 
 
 class FakeJob:
     """Stands for the Spark job: says nothing by itself, remembers that it was cancelled."""
 
-    def __init__(self, events: "queue.Queue[Message]") -> None:
+    def __init__(self, events: Events) -> None:
         self.events = events
         self.is_started = False
         self.cancelled = 0
@@ -122,11 +127,11 @@ class FakeJob:
 
     def cancel(self) -> None:
         self.cancelled += 1
-        self.events.put({"job_error": RuntimeError("[SPARK_JOB_CANCELLED] Job 0 cancelled")})
+        self.events.put(JobFailed(RuntimeError("[SPARK_JOB_CANCELLED] Job 0 cancelled")))
 
 
 class FakeNode:
-    """A node as the hub sees it: one keyed connection that says what it is told to say."""
+    """A node as the hub sees it: one authenticated connection that sends what it is told to send."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.rank = rank
@@ -139,11 +144,11 @@ class FakeNode:
 
     def end(self, ending: str = "returned", **known: Any) -> None:
         """Tell how it ended, then go."""
-        self.say({"outcome": outcome_of(self.rank, ending, **known).to_json()})
+        self.say(outcome_of(self.rank, ending, **known))
         self.close()
 
     def hear_quit(self) -> None:
-        while "quit" not in self.channel.receive():
+        while self.channel.receive() != Quit():
             pass
 
     def close(self) -> None:
@@ -157,6 +162,6 @@ def outcome_of(rank: int, ending: str = "returned", **known: Any) -> Outcome:
         role=node.role,
         index=node.index,
         host=f"host-{rank}",
-        ending=ending,  # type: ignore[arg-type]
+        ending=Ending(ending),
         **known,
     )

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from emberflow._driver.events import Gone, Joined
 from emberflow._driver.hub import Hub
 from emberflow._plan import deadlines
 from emberflow._protocol import acceptor as acceptor_module
@@ -118,9 +119,10 @@ def test_a_thousand_nodes_that_connect_before_any_answers_all_join_the_hub() -> 
     with open_files(4 * STORM), contextlib.closing(Hub("127.0.0.1", KEY, STORM)) as hub:
         clients = storm(hub.port, "node to driver")
         for rank, client in enumerate(clients):
-            body = f'{{"join": {rank}, "host": "h"}}'.encode()
+            body = f'{{"kind": "join", "rank": {rank}, "host": "h"}}'.encode()
             client.sendall(len(body).to_bytes(4, "big") + body)
-        joined = {hub.events.get(timeout=WITHIN)["rank"] for _ in clients}
+        events = [hub.events.get(timeout=WITHIN) for _ in clients]
+        joined = {event.rank for event in events if isinstance(event, Joined)}
         for client in clients:
             client.close()
     assert joined == set(range(STORM))
@@ -285,9 +287,9 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_hub(usual_limit: 
         def join_all() -> None:
             for rank in range(10):
                 dial(
-                    ("127.0.0.1", hub.port), KEY, rank, "h", deadlines.HANDSHAKE_TIMEOUT, patience=WITHIN
+                    ("127.0.0.1", hub.port), KEY, rank, "h", deadlines.HANDSHAKE_TIMEOUT, busy_timeout=WITHIN
                 ).close()
-            while "gone" not in hub.events.get(timeout=WITHIN):
+            while not isinstance(hub.events.get(timeout=WITHIN), Gone):
                 pass
 
         timed("10 nodes joined the hub in a flood", join_all)

@@ -1,4 +1,4 @@
-"""The driver's watch over one gang: it ends, it names the true cause, and it waits for nobody for ever."""
+"""One attempt: it ends, it names the true cause, and every wait has a limit."""
 
 import contextlib
 import threading
@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from emberflow._driver import attempt as attempt_module
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.console import Console
+from emberflow._driver.events import AttemptEvent, JobFailed, JobRows, Undelivered
 from emberflow._driver.hub import Hub
 from emberflow._plan import deadlines
+from emberflow._protocol.driver_messages import Gathered, NodeReady, Quit, WorkerLost
+from emberflow._protocol.outcome import MetricReport, Outcome
 from emberflow.errors import (
     ClusterError,
     DataError,
@@ -55,7 +57,7 @@ reason: Stage failed because barrier task ResultTask(63, 1) finished unsuccessfu
 ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with code 137"""
 
 
-class Gang:
+class RunningAttempt:
     """An attempt under way on a thread, with fake nodes and a fake Spark job."""
 
     def __init__(self, hub: Hub, ranks: int, start_timeout: float, **more: Any) -> None:
@@ -76,11 +78,11 @@ class Gang:
         """Let all nodes join and get ready."""
         self.nodes = [FakeNode(self.hub, rank) for rank in range(ranks)]
         for node in self.nodes:
-            node.say({"ready": True})
+            node.say(NodeReady())
         self._await(lambda: len(self.attempt._ready) == ranks)
         return self.nodes
 
-    def spark_says(self, **event: Any) -> None:
+    def spark_says(self, event: AttemptEvent) -> None:
         self.hub.events.put(event)
 
     def hear_the_end_of(self, *nodes: FakeNode) -> None:
@@ -99,7 +101,7 @@ class Gang:
             with contextlib.suppress(EOFError, OSError):
                 node.hear_quit()
             node.close()
-        self.spark_says(rows=[])
+        self.spark_says(JobRows([]))
 
     def error(self) -> BaseException | None:
         return self.result.exception(timeout=WITHIN)
@@ -107,27 +109,27 @@ class Gang:
     def close(self) -> None:
         for node in self.nodes:
             node.close()
-        self.spark_says(rows=[])
+        self.spark_says(JobRows([]))
         self.result.exception(timeout=WITHIN)
         self._pool.shutdown()
 
 
 @contextlib.contextmanager
-def gang(ranks: int = 2, start_timeout: float = WITHIN, **more: Any) -> Iterator[Gang]:
+def attempt_of(ranks: int = 2, start_timeout: float = WITHIN, **more: Any) -> Iterator[RunningAttempt]:
     with contextlib.closing(Hub("127.0.0.1", KEY, ranks)) as hub:
-        running = Gang(hub, ranks, start_timeout, **more)
+        running = RunningAttempt(hub, ranks, start_timeout, **more)
         with contextlib.closing(running):
             yield running
 
 
 def test_success_gives_spark_rows_and_metrics() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         first, second = running.start(2)
-        second.say({"metric": {"loss": 0.5}, "step": 1, "seconds": 0.1})
+        second.say(MetricReport({"loss": 0.5}, step=1, seconds=0.1))
         for node in (second, first):
             node.end()
         running.hear_the_end_of(first, second)
-        running.spark_says(rows=ROWS)
+        running.spark_says(JobRows(ROWS))
         assert running.result.result(timeout=WITHIN) == ROWS
         (metric,) = running.attempt.metrics.items()
         assert (metric.rank, metric.step, metric.values) == (1, 1, {"loss": 0.5})
@@ -135,7 +137,7 @@ def test_success_gives_spark_rows_and_metrics() -> None:
 
 
 def test_a_failure_ends_the_others_and_is_raised_with_rank_and_host() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         _, second = running.start(2)
         second.end("raised", problem="Traceback ...\nValueError: nan loss", exception_type="ValueError")
         running.quit_all()
@@ -145,11 +147,9 @@ def test_a_failure_ends_the_others_and_is_raised_with_rank_and_host() -> None:
 
 
 def test_a_value_that_the_driver_cannot_take_in_is_an_error_with_rank_and_cause() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         first, _ = running.start(2)
-        running.spark_says(
-            rank=0, undelivered="No space left on device", fix="Free it.", error="StorageError"
-        )
+        running.spark_says(Undelivered(0, "No space left on device", "Free it.", "StorageError"))
         first.end("undelivered", problem="Connection reset", exception_type="NodeLostError")
         running.quit_all()
         error = running.error()
@@ -161,7 +161,7 @@ def test_a_value_that_the_driver_cannot_take_in_is_an_error_with_rank_and_cause(
 
 
 def test_the_cause_is_named_though_its_victim_speaks_first() -> None:
-    with gang(3) as running:
+    with attempt_of(3) as running:
         first, second, third = running.start(3)
         first.end("raised", problem="UnavailableError: peer gone", exception_type="UnavailableError")
         third.end("raised", problem="Traceback ...\nValueError: nan loss", exception_type="ValueError")
@@ -174,7 +174,7 @@ def test_the_cause_is_named_though_its_victim_speaks_first() -> None:
 
 
 def test_a_task_that_goes_without_a_word_is_a_lost_node() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         _, second = running.start(2)
         second.close()
         running.quit_all()
@@ -186,9 +186,9 @@ def test_a_task_that_goes_without_a_word_is_a_lost_node() -> None:
 
 def test_a_node_that_does_not_read_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 0.5)
-    with gang(2) as nodes:
+    with attempt_of(2) as nodes:
         _, stuck = nodes.start(2)
-        nodes.hub.send(1, {"gathered": "x" * (8 * 1024 * 1024)})
+        nodes.hub.send(1, Gathered("x" * (8 * 1024 * 1024), []))
         nodes.hear_the_end_of(stuck)
         nodes.quit_all()
         error = nodes.error()
@@ -199,9 +199,9 @@ def test_a_node_that_does_not_read_is_named_as_such(monkeypatch: pytest.MonkeyPa
 
 
 def test_nodes_that_spark_never_starts_are_named_at_the_deadline() -> None:
-    with gang(3, start_timeout=0.3) as running:
+    with attempt_of(3, start_timeout=0.3) as running:
         running.nodes = [FakeNode(running.hub, 1)]
-        running.nodes[0].say({"ready": True})
+        running.nodes[0].say(NodeReady())
         started = time.monotonic()
         threading.Thread(target=running.quit_all).start()
         error = running.error()
@@ -212,35 +212,35 @@ def test_nodes_that_spark_never_starts_are_named_at_the_deadline() -> None:
 
 
 def test_nodes_that_started_but_did_not_get_ready_are_named() -> None:
-    with gang(2, start_timeout=0.3) as running:
+    with attempt_of(2, start_timeout=0.3) as running:
         running.nodes = [FakeNode(running.hub, rank) for rank in range(2)]
-        running.nodes[0].say({"ready": True})
+        running.nodes[0].say(NodeReady())
         threading.Thread(target=running.quit_all).start()
         assert "worker 1 started but did not get ready" in str(running.error())
 
 
 def test_a_cancelled_job_is_told_as_such_though_tasks_went_first() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         for node in running.start(2):
             node.close()
-        running.spark_says(job_error=CANCELLED, first_rank=0)
+        running.spark_says(JobFailed(CANCELLED))
         assert isinstance(running.error(), RunCancelledError)
 
 
 def test_a_real_failure_is_not_hidden_by_a_cancelled_job() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         first, second = running.start(2)
         second.end("raised", problem="ValueError: nan", exception_type="ValueError")
         first.close()
         running.hear_the_end_of(first, second)
-        running.spark_says(job_error=CANCELLED, first_rank=0)
+        running.spark_says(JobFailed(CANCELLED))
         assert isinstance(running.error(), NodeFailedError)
 
 
 def test_sparks_own_error_is_translated_and_kept_as_the_cause() -> None:
-    with gang() as running:
+    with attempt_of() as running:
         problem = RuntimeError('java.io.IOException: Cannot run program "/no/python": No such file')
-        running.spark_says(job_error=problem, first_rank=0)
+        running.spark_says(JobFailed(problem))
         error = running.error()
         assert isinstance(error, ClusterError)
         assert "/no/python" in str(error)
@@ -251,12 +251,12 @@ def test_sparks_own_error_is_translated_and_kept_as_the_cause() -> None:
 def test_a_lost_executor_is_told_by_rank_whoever_is_gone_before_spark_says_so(
     gone_before: tuple[int, ...],
 ) -> None:
-    with gang() as running:
+    with attempt_of() as running:
         nodes = running.start(2)
         for rank in gone_before:
             nodes[rank].close()
             running.hear_the_end_of(nodes[rank])
-        running.spark_says(job_error=RuntimeError(LOST), first_rank=0)
+        running.spark_says(JobFailed(RuntimeError(LOST)))
         running.quit_all()
         error = running.error()
         assert isinstance(error, NodeLostError)
@@ -265,13 +265,13 @@ def test_a_lost_executor_is_told_by_rank_whoever_is_gone_before_spark_says_so(
 
 @pytest.mark.parametrize("is_gone_first", [True, False])
 def test_what_spark_says_of_a_failed_task_is_told_instead_of_a_guess(is_gone_first: bool) -> None:
-    with gang() as running:
+    with attempt_of() as running:
         _, second = running.start(2)
         failed = RuntimeError(FAILED_ROWS)
         if is_gone_first:
             second.close()
             running.hear_the_end_of(second)
-        running.spark_says(job_error=failed, first_rank=0)
+        running.spark_says(JobFailed(failed))
         second.close()
         running.quit_all()
         error = running.error()
@@ -288,9 +288,9 @@ def test_what_spark_says_of_a_failed_task_is_told_instead_of_a_guess(is_gone_fir
     ids=["udf", "file"],
 )
 def test_rows_that_spark_cannot_compute_are_an_error_of_the_data(said: str, cause: str) -> None:
-    with gang(waits_for_rows=True) as running:
+    with attempt_of(waits_for_rows=True) as running:
         failed = RuntimeError(said)
-        running.spark_says(job_error=failed, first_rank=0)
+        running.spark_says(JobFailed(failed))
         error = running.error()
         assert isinstance(error, DataError)
         assert cause in str(error)
@@ -300,12 +300,10 @@ def test_rows_that_spark_cannot_compute_are_an_error_of_the_data(said: str, caus
 
 
 def test_an_outcome_inside_sparks_error_is_found() -> None:
-    with gang() as running:
-        text = outcome_of(1, "raised", problem="ValueError: nan\n", exception_type="ValueError").to_json()
-        mark = attempt_module.outcome_in.__globals__["MARK"]
-        running.spark_says(
-            job_error=RuntimeError(f"Job aborted.\nNodeOverError: {mark}{text}{mark}\nFix: ...")
-        )
+    with attempt_of() as running:
+        raised = outcome_of(1, "raised", problem="ValueError: nan\n", exception_type="ValueError")
+        text = f"Job aborted.\nNodeOutcomeError: {raised.to_error_text()}\nFix: ..."
+        running.spark_says(JobFailed(RuntimeError(text)))
         error = running.error()
         assert isinstance(error, NodeFailedError)
         assert error.rank == 1
@@ -313,7 +311,7 @@ def test_an_outcome_inside_sparks_error_is_found() -> None:
 
 def test_tasks_that_do_not_end_by_themselves_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "QUIT_GRACE", 0.1)
-    with gang() as running:
+    with attempt_of() as running:
         first, second = running.start(2)
         second.end("raised", problem="ValueError: nan", exception_type="ValueError")
         first.hear_quit()  # and does nothing
@@ -325,32 +323,32 @@ def test_tasks_that_do_not_end_by_themselves_are_cancelled(monkeypatch: pytest.M
         assert isinstance(running.error(), NodeFailedError)
 
 
-def lost(rank: int, *, goes_on: bool = True) -> dict[str, Any]:
-    return {"outcome": outcome_of(rank, "lost", problem="SIGKILL", goes_on=goes_on).to_json()}
+def lost(rank: int, *, is_tolerable: bool = True) -> Outcome:
+    return outcome_of(rank, "lost", problem="SIGKILL", is_tolerable=is_tolerable)
 
 
 def test_asynchronous_training_goes_on_without_a_worker_and_the_others_hear_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with gang(3, strategy="periodic") as running:
+    with attempt_of(3, strategy="periodic") as running:
         first, second, third = running.start(3)
         second.say(lost(1))
         for node in (first, third):
-            while (heard := node.channel.receive()) != {"lost": 1}:
-                assert "quit" not in heard
+            while (heard := node.channel.receive()) != WorkerLost(1):
+                assert heard != Quit()
         second.say(lost(1))  # its task says so again when all are done
         for node in (first, second, third):
             if node is not second:
                 node.end()
             node.close()
         running.hear_the_end_of(first, second, third)
-        running.spark_says(rows=ROWS)
+        running.spark_says(JobRows(ROWS))
         assert running.result.result(timeout=WITHIN) == ROWS
     assert caplog.text.count("The run goes on without it") == 1
 
 
 def test_parameter_servers_need_one_worker_at_least() -> None:
-    with gang(3, strategy="parameter_server") as running:
+    with attempt_of(3, strategy="parameter_server") as running:
         _, second, third = running.start(3)
         second.say(lost(1))
         third.say(lost(2))
@@ -361,10 +359,10 @@ def test_parameter_servers_need_one_worker_at_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "rank", "goes_on"), [("data_parallel", 1, True), ("periodic", 1, False)]
+    ("strategy", "rank", "is_tolerable"), [("data_parallel", 1, True), ("periodic", 1, False)]
 )
-def test_other_losses_are_the_end(strategy: str, rank: int, goes_on: bool) -> None:
-    with gang(2, strategy=strategy) as running:
-        running.start(2)[rank].say(lost(rank, goes_on=goes_on))
+def test_other_losses_are_the_end(strategy: str, rank: int, is_tolerable: bool) -> None:
+    with attempt_of(2, strategy=strategy) as running:
+        running.start(2)[rank].say(lost(rank, is_tolerable=is_tolerable))
         running.quit_all()
         assert isinstance(running.error(), NodeLostError)

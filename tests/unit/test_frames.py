@@ -7,10 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberflow._protocol.frames import MAX_FRAME, Channel, Frames, Message, pack
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Gather, Join, LogLines, Quit
+from emberflow._protocol.frames import MAX_FRAME, Channel, Frames, pack
 from emberflow.errors import PeerError
 
-messages = st.lists(st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=5), max_size=8)
+values = st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=5)
+messages = st.lists(
+    st.builds(Gather, tag=st.text(), value=values) | st.builds(LogLines, text=st.text()), max_size=8
+)
 
 
 @given(messages, st.lists(st.integers(1, 40), min_size=1))
@@ -34,10 +39,10 @@ def test_a_length_beyond_the_limit_is_refused_before_the_body_comes() -> None:
 def test_a_channel_gives_one_message_at_a_time_and_then_the_end() -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        theirs.sendall(pack({"a": 1}) + pack({"b": 2}) + pack({"cut": True})[:-1])
+        theirs.sendall(pack(LogLines("a")) + pack(Join(2, "b")) + pack(Quit())[:-1])
         theirs.close()
         channel = Channel(ours)
-        assert channel.receive() == {"a": 1}
-        assert channel.receive() == {"b": 2}
+        assert channel.receive() == LogLines("a")
+        assert channel.receive() == Join(2, "b")
         with pytest.raises(EOFError):
             channel.receive()

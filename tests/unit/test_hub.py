@@ -1,23 +1,35 @@
-"""The driver's end of the wires: nodes are heard and brought together, strangers disturb nobody."""
+"""The driver's connections: nodes send and exchange, unauthenticated connections disturb none of them."""
 
 import contextlib
-import json
 import queue
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from emberflow._driver import hub as hub_module
 from emberflow._driver import peer as peer_module
+from emberflow._driver.events import AttemptEvent, Gone, Joined, NodeSent
 from emberflow._driver.hub import Hub
 from emberflow._plan import deadlines
-from emberflow._protocol.frames import Channel, Message
+from emberflow._protocol.driver_messages import (
+    Gather,
+    Gathered,
+    LogLines,
+    NodeReady,
+    Quit,
+    WorkerLost,
+)
+from emberflow._protocol.frames import Channel
+from emberflow._protocol.messages import decode
+from emberflow._protocol.outcome import Outcome
 from emberflow._task.driver_connection import dial
 from emberflow.errors import ClusterError, PeerError
+from tests.unit.nodes import outcome_of
 
 KEY = b"k" * 32
 WITHIN = 10.0
@@ -35,7 +47,7 @@ def join(hub: Hub, rank: int, key: bytes = KEY) -> socket.socket:
     return sock
 
 
-def next_event(hub: Hub) -> Message:
+def next_event(hub: Hub) -> Any:
     return hub.events.get(timeout=WITHIN)
 
 
@@ -46,34 +58,34 @@ def no_event(hub: Hub) -> None:
 
 def test_a_node_joins_speaks_and_goes(hub: Hub) -> None:
     with join(hub, 1) as sock:
-        assert next_event(hub) == {"rank": 1, "joined": "host-1"}
-        Channel(sock).send({"log": "hello"})
-        assert next_event(hub) == {"rank": 1, "log": "hello"}
-    assert next_event(hub) == {"rank": 1, "gone": True}
+        assert next_event(hub) == Joined(1, "host-1")
+        Channel(sock).send(LogLines("hello"))
+        assert next_event(hub) == NodeSent(1, LogLines("hello"))
+    assert next_event(hub) == Gone(1)
 
 
 def test_a_gathering_gives_everybody_all_values_in_rank_order(hub: Hub) -> None:
     with join(hub, 1) as second, join(hub, 0) as first:
         channels = [Channel(first), Channel(second)]
-        channels[1].send({"gather": "most", "value": "b"})
-        channels[0].send({"gather": "most", "value": "a"})
+        channels[1].send(Gather("most", "b"))
+        channels[0].send(Gather("most", "a"))
         assert [channel.receive() for channel in channels] == [
-            {"gathered": "most", "values": ["a", "b"]},
-            {"gathered": "most", "values": ["a", "b"]},
+            Gathered("most", ["a", "b"]),
+            Gathered("most", ["a", "b"]),
         ]
 
 
 def test_a_gathering_of_some_does_not_wait_for_those_who_are_done(hub: Hub) -> None:
     with join(hub, 1) as second, join(hub, 0) as first:
         channels = [Channel(first), Channel(second)]
-        channels[0].send({"gather": "most-1", "value": 3, "of": 2})
-        channels[1].send({"gather": "done", "value": None, "of": None})
-        assert channels[0].receive() == {"gathered": "most-1", "values": [3]}
-        channels[0].send({"gather": "most-2", "value": 1, "of": 2})
-        assert channels[0].receive() == {"gathered": "most-2", "values": [1]}
-        channels[0].send({"gather": "done", "value": None, "of": None})
+        channels[0].send(Gather("most-1", 3, of=2))
+        channels[1].send(Gather("done", None))
+        assert channels[0].receive() == Gathered("most-1", [3])
+        channels[0].send(Gather("most-2", 1, of=2))
+        assert channels[0].receive() == Gathered("most-2", [1])
+        channels[0].send(Gather("done", None))
         for channel in channels:
-            assert channel.receive() == {"gathered": "done", "values": [None, None]}
+            assert channel.receive() == Gathered("done", [None, None])
 
 
 @pytest.mark.fault
@@ -81,7 +93,7 @@ def test_a_wrong_key_is_refused_and_nobody_hears_of_it(hub: Hub) -> None:
     with pytest.raises(PeerError):
         join(hub, 0, key=b"x" * 32)
     with join(hub, 0):
-        assert next_event(hub) == {"rank": 0, "joined": "host-0"}
+        assert next_event(hub) == Joined(0, "host-0")
 
 
 @pytest.mark.alone
@@ -91,7 +103,7 @@ def test_a_hundred_silent_strangers_keep_no_node_waiting(hub: Hub) -> None:
             held.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN))
         started = time.monotonic()
         with join(hub, 0), join(hub, 1):
-            assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
+            assert {next_event(hub).rank for _ in range(2)} == {0, 1}
         assert time.monotonic() - started < 3.0  # less than a silent stranger's time limit
 
 
@@ -99,17 +111,17 @@ def test_strangers_that_come_and_go_leave_the_hub_as_it_was(hub: Hub) -> None:
     for _ in range(100):
         socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN).close()
     with join(hub, 0) as sock:
-        assert next_event(hub) == {"rank": 0, "joined": "host-0"}
-        Channel(sock).send({"ready": True})
-        assert next_event(hub) == {"rank": 0, "ready": True}
-    assert next_event(hub) == {"rank": 0, "gone": True}
+        assert next_event(hub) == Joined(0, "host-0")
+        Channel(sock).send(NodeReady())
+        assert next_event(hub) == NodeSent(0, NodeReady())
+    assert next_event(hub) == Gone(0)
     no_event(hub)
 
 
 @pytest.mark.parametrize("rank", [0, 2, -1])
 def test_a_taken_or_unknown_seat_is_not_given(hub: Hub, rank: int) -> None:
     with join(hub, 0):
-        assert next_event(hub)["rank"] == 0
+        assert next_event(hub).rank == 0
         with join(hub, rank) as second:
             assert second.recv(1) == b""  # hung up
         no_event(hub)
@@ -120,17 +132,17 @@ def test_a_taken_or_unknown_seat_is_not_given(hub: Hub, rank: int) -> None:
 )
 def test_a_node_that_speaks_nonsense_is_dropped_and_the_others_go_on(hub: Hub, noise: bytes) -> None:
     with join(hub, 0) as good, join(hub, 1) as bad:
-        assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
+        assert {next_event(hub).rank for _ in range(2)} == {0, 1}
         bad.sendall(noise)
-        assert next_event(hub) == {"rank": 1, "gone": True}
-        Channel(good).send({"log": "still here"})
-        assert next_event(hub) == {"rank": 0, "log": "still here"}
+        assert next_event(hub) == Gone(1)
+        Channel(good).send(LogLines("still here"))
+        assert next_event(hub) == NodeSent(0, LogLines("still here"))
 
 
 def test_a_node_that_comes_after_the_end_is_sent_away(hub: Hub) -> None:
-    hub.dismiss()
+    hub.quit_all()
     with join(hub, 0) as sock:
-        assert Channel(sock).receive() == {"quit": True}
+        assert Channel(sock).receive() == Quit()
 
 
 def test_close_hangs_up_on_nodes_and_strangers_alike() -> None:
@@ -150,13 +162,13 @@ def test_output_that_nobody_takes_is_counted_and_not_kept(hub: Hub, monkeypatch:
     with join(hub, 0) as sock:
         channel = Channel(sock)
         for number in range(100):
-            channel.send({"log": f"{number}\n{number}"})
-        channel.send({"outcome": "{}"})  # this must arrive, however far behind the driver is
-        await_last(hub, "outcome")
+            channel.send(LogLines(f"{number}\n{number}"))
+        channel.send(outcome_of(0))  # this must arrive, however far behind the driver is
+        await_last(hub, lambda event: isinstance(event, NodeSent) and isinstance(event.message, Outcome))
         seen = drain(hub)
         assert len(seen) == 12  # joined, 10 outputs, the outcome
-        channel.send({"log": "after"})
-        assert next_event(hub)["log"].splitlines() == [
+        channel.send(LogLines("after"))
+        assert next_event(hub).message.text.splitlines() == [
             "... 180 lines left out here; all are in the executor's log",
             "after",
         ]
@@ -168,20 +180,20 @@ def test_what_was_left_out_at_the_end_is_told_when_the_node_goes(
     monkeypatch.setattr(hub_module, "EVENTS_BEHIND", 0)
     with join(hub, 0) as sock:
         for _ in range(100):
-            Channel(sock).send({"log": "x"})
-    await_last(hub, "gone")
-    assert drain(hub)[-2]["log"].startswith("... 92 lines left out")
+            Channel(sock).send(LogLines("x"))
+    await_last(hub, lambda event: isinstance(event, Gone))
+    assert drain(hub)[-2].message.text.startswith("... 92 lines left out")
 
 
-def await_last(hub: Hub, kind: str) -> None:
-    """Wait until an event of this kind is the newest, without taking any."""
+def await_last(hub: Hub, is_it: Callable[[AttemptEvent], bool]) -> None:
+    """Wait until such an event is the newest, without taking any."""
     deadline = time.monotonic() + WITHIN
-    while not (hub.events.queue and kind in hub.events.queue[-1]):
+    while not (hub.events.queue and is_it(hub.events.queue[-1])):
         assert time.monotonic() < deadline
         threading.Event().wait(0.002)
 
 
-def drain(hub: Hub) -> list[Message]:
+def drain(hub: Hub) -> list[Any]:
     return [hub.events.get_nowait() for _ in range(hub.events.qsize())]
 
 
@@ -192,7 +204,7 @@ def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pyt
         Hub("127.0.0.1", KEY, ranks=1000)
 
 
-BIG = {"gathered": "x" * (8 * 1024 * 1024)}  # more than the kernel holds for one connection
+BIG = Gathered("x" * (8 * 1024 * 1024), [])  # more than the kernel holds for one connection
 
 
 @pytest.mark.alone
@@ -202,23 +214,22 @@ def test_a_node_that_does_not_read_holds_nobody_up_and_is_given_up(
 ) -> None:
     monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 2.0)
     with join(hub, 0) as stuck, join(hub, 1) as other:
-        assert {next_event(hub)["rank"] for _ in range(2)} == {0, 1}
+        assert {next_event(hub).rank for _ in range(2)} == {0, 1}
         channel = Channel(other)
         started = time.monotonic()
         for number in range(3):
             hub.send(0, BIG)
-            hub.broadcast({"number": number})
-            assert channel.receive() == {"number": number}
-        channel.send({"log": "I can be heard, too"})
-        assert next_event(hub)["log"] == "I can be heard, too"
+            hub.broadcast(WorkerLost(number))
+            assert channel.receive() == WorkerLost(number)
+        channel.send(LogLines("I can be heard, too"))
+        assert next_event(hub).message.text == "I can be heard, too"
         assert time.monotonic() - started < 1.9  # before the other was given up
         event = next_event(hub)
-        assert (event["rank"], event["gone"]) == (0, True)
-        assert event["why"] == "it has not read what the driver sent for 2 s"
+        assert event == Gone(0, "it has not read what the driver sent for 2 s")
         assert 1.9 < time.monotonic() - started < 8
-        hub.send(0, {"number": 4})  # to nobody
-        hub.send(1, {"number": 4})
-        assert channel.receive() == {"number": 4}
+        hub.send(0, WorkerLost(4))  # to nobody
+        hub.send(1, WorkerLost(4))
+        assert channel.receive() == WorkerLost(4)
         assert_no_frame_is_cut(stuck)
 
 
@@ -227,23 +238,23 @@ def assert_no_frame_is_cut(sock: socket.socket) -> None:
     channel = Channel(sock)
     with contextlib.suppress(EOFError, ConnectionResetError):
         while True:
-            assert channel.receive() in (BIG, *({"number": number} for number in range(3)))
+            assert channel.receive() in (BIG, *(WorkerLost(number) for number in range(3)))
 
 
 @pytest.mark.alone
 def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "SEND_TIMEOUT", 1.0)
     with join(hub, 0) as slow:
-        assert next_event(hub)["rank"] == 0
+        assert next_event(hub).rank == 0
         for number in range(100):
-            hub.send(0, {"number": number, "padding": "x" * 200_000})
+            hub.send(0, Gathered("x" * 200_000, [number]))
         started = time.monotonic()
         buffer, frames = bytearray(), []
         while len(frames) < 100:  # slower than the limit in all, but never silent for as long
             buffer += slow.recv(100_000)
             while len(buffer) >= 4 and len(buffer) >= 4 + int.from_bytes(buffer[:4], "big"):
                 size = 4 + int.from_bytes(buffer[:4], "big")
-                frames.append(json.loads(buffer[4:size])["number"])
+                frames.append(decode(bytes(buffer[4:size])).values[0])
                 del buffer[:size]
             threading.Event().wait(0.01)
         assert frames == list(range(100))
@@ -253,23 +264,23 @@ def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch:
 
 @pytest.mark.fault
 def test_a_node_that_is_too_far_behind_is_given_up_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_module, "MOST_UNSENT", 16 * 1024 * 1024)
+    monkeypatch.setattr(peer_module, "MAX_UNSENT", 16 * 1024 * 1024)
     with join(hub, 0):
-        assert next_event(hub)["rank"] == 0
+        assert next_event(hub).rank == 0
         for _ in range(5):
             hub.send(0, BIG)
-        assert "MB behind with what the driver sends" in next_event(hub)["why"]
+        assert "MB behind with what the driver sends" in next_event(hub).why
 
 
 def test_a_node_that_speaks_without_end_is_still_spoken_to(hub: Hub) -> None:
     with join(hub, 0) as sock:
-        assert next_event(hub)["rank"] == 0
+        assert next_event(hub).rank == 0
         over = threading.Event()
 
         def chatter() -> None:
             channel = Channel(sock)
             while not over.is_set():
-                channel.send({"log": "x" * 1000})
+                channel.send(LogLines("x" * 1000))
 
         thread = threading.Thread(target=chatter)
         thread.start()

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from emberflow._node.main import TEXT_LIMIT
+from emberflow._protocol.node_messages import NodeExited, Raised, Returned
+from emberflow._task.events import NodeStopped
 from tests.unit.nodes import WITHIN, real_node
 
 
@@ -23,13 +25,13 @@ def ask_for_a_checkpoint(ctx: Any) -> Any:
 def test_an_error_of_ours_ends_at_your_own_call_and_brings_its_fix(tmp_path: Path) -> None:
     with real_node(ask_for_a_checkpoint, tmp_path) as node:
         said = node.run()
-        assert (said["ended"], said["exception_type"]) == ("raised", "ConfigError")
-        lines = said["problem"].splitlines()
+        assert (type(said), said.exception_type) == (Raised, "ConfigError")
+        lines = said.problem.splitlines()
         assert lines[0] == "Traceback (most recent call last):"
         assert "    return ctx.latest_checkpoint()" in lines
         assert lines[-1].startswith("emberflow.errors.ConfigError: ")
-        assert f"emberflow{os.sep}_node" not in said["problem"]
-        assert "checkpoint_dir=" in said["fix"]
+        assert f"emberflow{os.sep}_node" not in said.problem
+        assert "checkpoint_dir=" in said.fix
 
 
 def identity(ctx: Any) -> Any:
@@ -48,7 +50,7 @@ def identity(ctx: Any) -> Any:
 def test_a_function_sees_its_place_in_the_cluster(tmp_path: Path) -> None:
     with real_node(identity, tmp_path, rank=1) as node:
         said = node.run()
-        assert said["ended"] == "returned"
+        assert isinstance(said, Returned)
         spec = {"chief": ["a:1"], "worker": ["b:2"]}
         assert node.value() == (1, "worker", 0, 2, False, 0, spec, ())
         assert node.leave() == 0
@@ -97,14 +99,14 @@ def fail_below() -> None:
 def test_an_exception_comes_with_the_users_frames_only(tmp_path: Path) -> None:
     with real_node(fail, tmp_path) as node:
         said = node.run()
-        assert (said["ended"], said["exception_type"]) == ("raised", "ValueError")
-        lines = said["problem"].splitlines()
+        assert (type(said), said.exception_type) == (Raised, "ValueError")
+        lines = said.problem.splitlines()
         assert lines[0] == "Traceback (most recent call last):"
         assert "in fail" in lines[1]
         assert lines[-1] == "ValueError: nan loss"
-        assert "_node/main.py" not in said["problem"]
-        node.watch.drain_log(0.1)
-        assert node.watch.tail() == "about to fail"
+        assert "_node/main.py" not in said.problem
+        node.monitor.drain_log(0.1)
+        assert node.monitor.log_tail() == "about to fail"
 
 
 def long_words(ctx: Any) -> None:
@@ -114,15 +116,15 @@ def long_words(ctx: Any) -> None:
 def test_a_message_of_100_mb_is_cut_in_the_middle(tmp_path: Path) -> None:
     with real_node(long_words, tmp_path) as node:
         said = node.run()
-        assert len(said["problem"]) < TEXT_LIMIT + 100
-        assert said["problem"].rstrip().endswith("the end")
-        assert "in long_words" in said["problem"]
+        assert len(said.problem) < TEXT_LIMIT + 100
+        assert said.problem.rstrip().endswith("the end")
+        assert "in long_words" in said.problem
 
 
 @pytest.mark.parametrize("code", [0, None])
 def test_sys_exit_without_a_code_is_a_normal_end(code: int | None, tmp_path: Path) -> None:
     with real_node(lambda _: sys.exit(code), tmp_path) as node:
-        assert node.run()["ended"] == "returned"
+        assert isinstance(node.run(), Returned)
         assert node.value() is None
         assert node.leave() == 0
 
@@ -130,8 +132,8 @@ def test_sys_exit_without_a_code_is_a_normal_end(code: int | None, tmp_path: Pat
 def test_sys_exit_with_a_code_is_an_error_that_names_it(tmp_path: Path) -> None:
     with real_node(lambda _: sys.exit(3), tmp_path) as node:
         said = node.run()
-        assert (said["ended"], said["exception_type"]) == ("raised", "SystemExit")
-        assert "sys.exit(3)" in said["problem"]
+        assert (type(said), said.exception_type) == (Raised, "SystemExit")
+        assert "sys.exit(3)" in said.problem
 
 
 @pytest.mark.parametrize(("end", "status"), [("kill", -signal.SIGKILL), ("exit", 0)])
@@ -144,7 +146,7 @@ def test_a_process_that_ends_without_a_word_is_told_by_its_keeper(
         os._exit(0)
 
     with real_node(vanish, tmp_path) as node:
-        assert node.run() == {"exit": status}
+        assert node.run() == NodeExited(status)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -152,11 +154,11 @@ def test_a_value_that_cannot_be_pickled_matters_only_on_the_chief(rank: int, tmp
     with real_node(lambda _: threading.Lock(), tmp_path, rank=rank) as node:
         said = node.run()
         if rank == 0:
-            assert said["ended"] == "raised"
-            assert "returned a _thread.lock, which cannot be pickled" in said["problem"]
-            assert "Return plain values" in said["fix"]
+            assert isinstance(said, Raised)
+            assert "returned a _thread.lock, which cannot be pickled" in said.problem
+            assert "Return plain values" in said.fix
         else:
-            assert said["ended"] == "returned"
+            assert isinstance(said, Returned)
             assert node.value() is None
 
 
@@ -170,7 +172,7 @@ def forks(ctx: Any) -> str:
 
 def test_a_forked_child_that_comes_back_has_no_say(tmp_path: Path) -> None:
     with real_node(forks, tmp_path) as node:
-        assert node.run()["ended"] == "returned"
+        assert isinstance(node.run(), Returned)
         assert node.value() == "parent"
         assert node.leave() == 0
 
@@ -184,10 +186,10 @@ def fails_in_fork(ctx: Any) -> int:
 
 def test_an_exception_in_a_forked_child_is_in_the_log(tmp_path: Path) -> None:
     with real_node(fails_in_fork, tmp_path) as node:
-        assert node.run()["ended"] == "returned"
+        assert isinstance(node.run(), Returned)
         assert node.value() == 1
         node.leave()
-        assert "ValueError: in the child" in node.watch.tail()
+        assert "ValueError: in the child" in node.monitor.log_tail()
 
 
 def reports(ctx: Any) -> None:
@@ -204,12 +206,12 @@ def test_reports_are_numbers_with_a_step(tmp_path: Path) -> None:
     with real_node(reports, tmp_path) as node:
         node.run()
         node.leave()
-        first, second, third = node.watch.metrics.items()
-        assert (first["step"], first["metric"]) == (3, {"loss": 0.25})
-        assert (second["step"], second["metric"]) == (None, {"accuracy": 1.0})
-        assert math.isnan(third["metric"]["loss"])
-        assert 0 <= first["seconds"] <= third["seconds"]
-        assert "Received: {'loss': 'low'}" in node.watch.tail()
+        first, second, third = node.monitor.metrics.items()
+        assert (first.step, first.values) == (3, {"loss": 0.25})
+        assert (second.step, second.values) == (None, {"accuracy": 1.0})
+        assert math.isnan(third.values["loss"])
+        assert 0 <= first.seconds <= third.seconds
+        assert "Received: {'loss': 'low'}" in node.monitor.log_tail()
 
 
 def test_a_module_that_executors_lack_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -218,8 +220,8 @@ def test_a_module_that_executors_lack_is_named_with_the_remedy(tmp_path: Path) -
 
     with real_node(needs_it, tmp_path) as node:
         said = node.run()
-        assert said["exception_type"] == "ModuleNotFoundError"
-        assert "'absent_module'" in said["fix"]
+        assert said.exception_type == "ModuleNotFoundError"
+        assert "'absent_module'" in said.fix
 
 
 class NeedsModule:
@@ -234,7 +236,8 @@ class NeedsModule:
 def test_a_function_that_cannot_be_unpickled_is_told_before_the_meeting(tmp_path: Path) -> None:
     with real_node(NeedsModule(), tmp_path) as node:
         said = node.next()
-        assert (said["ended"], said["exception_type"]) == ("raised", "ModuleNotFoundError")
+        assert isinstance(said, Raised)
+        assert (type(said), said.exception_type) == (Raised, "ModuleNotFoundError")
 
 
 def shouts(ctx: Any) -> None:
@@ -254,13 +257,13 @@ def test_100_mb_of_output_pass_and_only_the_tail_is_kept(
             saved = os.dup(2)
             os.dup2(devnull, 2)  # stands for the executor's log
             try:
-                assert node.run()["ended"] == "returned"
+                assert isinstance(node.run(), Returned)
                 assert node.leave() == 0
             finally:
                 os.dup2(saved, 2)
                 os.close(saved)
                 os.close(devnull)
-        tail = node.watch.tail()
+        tail = node.monitor.log_tail()
         assert tail.splitlines()[-1] == "last"
         assert len(tail) < 40 * 8192 + 1000
 
@@ -269,7 +272,7 @@ def test_a_node_whose_task_is_gone_ends(tmp_path: Path) -> None:
     with real_node(lambda _: signal.pause(), tmp_path) as node:
         node.meet()
         node.child.control.shutdown(2)
-        assert "exit" in node.next()
+        assert isinstance(node.next(), NodeExited)
 
 
 @pytest.mark.fault
@@ -282,7 +285,7 @@ def test_temporary_files_of_a_killed_node_go_with_it(tmp_path: Path, monkeypatch
 
     with real_node(litter, tmp_path) as node:
         (folder,) = tmp_path.glob("emberflow-*")
-        assert node.run() == {"exit": -signal.SIGKILL}
+        assert node.run() == NodeExited(-signal.SIGKILL)
     assert not folder.exists()
 
 
@@ -293,10 +296,10 @@ def test_a_node_that_was_stopped_is_missed_and_ended(tmp_path: Path) -> None:
     with real_node(stop, tmp_path, pulse_limit=2.0) as node:
         node.meet()
         started = time.monotonic()
-        assert node.next() == {"stopped": 2.0}
+        assert node.next() == NodeStopped(2.0)
         assert 1.0 < time.monotonic() - started < WITHIN
-        assert node.next() == {"exit": None}  # the keeper has killed it
-        assert node.watch.is_over.is_set()
+        assert node.next() == NodeExited(None)  # the keeper has killed it
+        assert node.monitor.is_over.is_set()
 
 
 @pytest.mark.fault
@@ -308,8 +311,8 @@ def test_a_node_that_hangs_where_no_thread_can_run_is_missed(tmp_path: Path) -> 
 
     with real_node(hang, tmp_path, pulse_limit=1.0) as node:
         node.meet()
-        assert node.next() == {"stopped": 1.0}
-        assert node.next() == {"exit": None}
+        assert node.next() == NodeStopped(1.0)
+        assert node.next() == NodeExited(None)
 
 
 def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
@@ -326,7 +329,7 @@ def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
         return "done"
 
     with real_node(work, tmp_path, pulse_limit=1.0) as node:
-        assert node.run()["ended"] == "returned"
+        assert isinstance(node.run(), Returned)
         assert node.value() == "done"
         assert node.leave() == 0
 
@@ -335,6 +338,6 @@ def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
 def test_distribute_refuses_gpus_that_would_be_idle(tmp_path: Path) -> None:
     with real_node(lambda ctx: ctx.distribute(None), tmp_path, devices=("0", "1")) as node:
         said = node.run()
-        assert (said["ended"], said["exception_type"]) == ("raised", "ConfigError")
-        assert "Received: workers=2, gpus=2." in said["problem"]
-        assert "Pass workers=4, gpus=1 to ef.run." in said["fix"]
+        assert (type(said), said.exception_type) == (Raised, "ConfigError")
+        assert "Received: workers=2, gpus=2." in said.problem
+        assert "Pass workers=4, gpus=1 to ef.run." in said.fix

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from emberflow._protocol.outcome import Outcome, describe_exit
+from emberflow._protocol.outcome import Ending, Outcome, describe_exit
 from emberflow.errors import NodeFailedError, NodeLostError
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in train\nValueError: nan loss\n'
@@ -14,7 +14,7 @@ RAISED = Outcome(
     role="worker",
     index=0,
     host="b",
-    ending="raised",
+    ending=Ending.RAISED,
     problem=TRACEBACK,
     exception_type="ValueError",
     log_tail="step 7",
@@ -40,7 +40,7 @@ def test_a_raising_node_becomes_an_error_with_rank_host_traceback_and_tail() -> 
 
 def test_a_lost_node_says_how_its_process_ended() -> None:
     problem, fix = describe_exit(-signal.SIGKILL)
-    lost = Outcome(rank=0, role="chief", index=0, host="a", ending="lost", problem=problem, fix=fix)
+    lost = Outcome(rank=0, role="chief", index=0, host="a", ending=Ending.LOST, problem=problem, fix=fix)
     error = lost.error()
     assert isinstance(error, NodeLostError)
     assert "Chief 0 on a was lost: its process was killed by SIGKILL" in str(error)
@@ -71,5 +71,5 @@ def test_unknown_signals_do_not_break_the_description() -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("UnavailableError", True), ("ValueError", False)])
 def test_errors_of_broken_collectives_count_as_consequences(kind: str, expected: bool) -> None:
-    outcome = Outcome(rank=0, role="chief", index=0, host="a", ending="raised", exception_type=kind)
+    outcome = Outcome(rank=0, role="chief", index=0, host="a", ending=Ending.RAISED, exception_type=kind)
     assert outcome.is_collateral is expected

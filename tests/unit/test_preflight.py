@@ -9,12 +9,12 @@ import pytest
 
 from emberflow._driver.cluster_facts import ClusterFacts, check_facts
 from emberflow._driver.interpreter import DRIVER_PYTHON
-from emberflow._driver.job import lost_task_in, outcome_in, translate
 from emberflow._driver.slots import check_slots
-from emberflow._protocol.outcome import Outcome
+from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
+from emberflow._protocol.outcome import Outcome, outcome_in
 from emberflow._task import node_task as task
-from emberflow._task.node_task import MARK, TaskSpec, check_here
-from emberflow.errors import ClusterError, EmberflowError, EncryptionError, RunCancelledError
+from emberflow._task.node_task import TaskSpec, check_here
+from emberflow.errors import ClusterError, DataError, EmberflowError, EncryptionError, RunCancelledError
 from tests.unit.nodes import outcome_of, plan_of
 
 CLASSIC = ClusterFacts(is_connect=False, master="spark://a:7077")
@@ -134,6 +134,42 @@ def test_sparks_errors_are_translated(text: str, kind: type[EmberflowError], wor
     assert words in str(error)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "(org.apache.spark.SparkException) ",
+        "An error occurred while calling o390.collectToPython.\n: org.apache.spark.SparkException: ",
+        "Job failed.\n\tat java.lang.Thread.run(Thread.java:840)\nCaused by: org.apache.spark.SparkException: ",
+    ],
+    ids=["plain", "connect", "py4j", "cause"],
+)
+def test_a_cancelled_job_is_known_by_the_error_condition_of_spark(head: str) -> None:
+    error = RuntimeError(f"{head}[SPARK_JOB_CANCELLED] Job 3 cancelled as part of cancellation of all jobs")
+    assert is_interrupted(error)
+    assert isinstance(translate(error), RunCancelledError)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "the order was cancelled",
+        "cancelled because the SparkContext was shut down",
+        "[SPARK_JOB_CANCELLED] no",
+    ],
+)
+def test_an_error_of_your_own_that_speaks_of_cancelling_is_no_cancelled_job(said: str) -> None:
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: "
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        f'  File "/home/me/rows.py", line 9, in clean\nValueError: {said}\n'
+    )
+    assert not is_interrupted(RuntimeError(text))
+    error = translate(RuntimeError(text), waits_for_rows=True)
+    assert type(error) is DataError
+    assert said in str(error)
+
+
 def test_a_task_that_its_python_could_not_run_is_not_a_lost_node() -> None:
     barrier = "Stage failed because barrier task ResultTask(3, 1) finished unsuccessfully.\nPythonException: "
     assert lost_task_in(RuntimeError(barrier + "ModuleNotFoundError: No module named 'pyarrow'")) is None
@@ -142,9 +178,9 @@ def test_a_task_that_its_python_could_not_run_is_not_a_lost_node() -> None:
 
 def test_an_outcome_travels_inside_sparks_text() -> None:
     sent = outcome_of(1, "raised", problem='Traceback\n  File "a.py"\nValueError: "ä" \\ $MARK', fix="f")
-    text = f"org.apache.spark.SparkException: Job aborted\n  NodeOutcomeError: {MARK}{sent.to_json()}{MARK}\nFix: x"
-    assert outcome_in(RuntimeError(text)) == sent
-    assert outcome_in(RuntimeError("nothing of ours")) is None
+    text = f"org.apache.spark.SparkException: Job aborted\n  NodeOutcomeError: {sent.to_error_text()}\nFix: x"
+    assert outcome_in(text) == sent
+    assert outcome_in("nothing of ours") is None
 
 
 def test_what_is_printed_of_a_task_holds_neither_key_nor_code() -> None:

@@ -165,7 +165,7 @@ def test_nobody_there_is_an_error_at_once_and_somebody_else_at_the_timeout() -> 
         port = listener.getsockname()[1]
     started = time.monotonic()
     with pytest.raises(ConnectionRefusedError):
-        sockets.dial("127.0.0.1", port, KEY, "p", WITHIN, patience=WITHIN)
+        sockets.dial("127.0.0.1", port, KEY, "p", WITHIN, busy_timeout=WITHIN)
     assert time.monotonic() - started < 1
 
     def slam(listener: socket.socket) -> None:
@@ -177,8 +177,8 @@ def test_nobody_there_is_an_error_at_once_and_somebody_else_at_the_timeout() -> 
     thread = threading.Thread(target=slam, args=(listener,))
     thread.start()
     started = time.monotonic()
-    with pytest.raises(HandshakeClosedError):  # it is not ours, so patience does not count
-        sockets.dial("127.0.0.1", listener.getsockname()[1], KEY, "p", 0.5, patience=60)
+    with pytest.raises(HandshakeClosedError):  # it is not ours, so busy_timeout does not count
+        sockets.dial("127.0.0.1", listener.getsockname()[1], KEY, "p", 0.5, busy_timeout=60)
     assert time.monotonic() - started < 3
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
@@ -203,7 +203,7 @@ def test_whoever_is_greeted_and_turned_away_tries_again_as_long_as_its_patience_
     thread.start()
     started = time.monotonic()
     with pytest.raises(PeerError, match="closed the connection during the handshake"):
-        sockets.dial("127.0.0.1", listener.getsockname()[1], KEY, "p", 0.2, patience=1.5)
+        sockets.dial("127.0.0.1", listener.getsockname()[1], KEY, "p", 0.2, busy_timeout=1.5)
     assert 0.5 < time.monotonic() - started < 4
     assert 4 < len(came) < 30
     listener.shutdown(socket.SHUT_RDWR)

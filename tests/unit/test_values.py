@@ -16,12 +16,12 @@ from typing import IO, Any
 import pytest
 
 from emberflow._driver import value_server as values_module
+from emberflow._driver.events import Events, Undelivered
 from emberflow._driver.hub import Hub
 from emberflow._driver.shipping import INLINE_LIMIT, Shipment, shipment_of
 from emberflow._driver.value_server import ValueServer, drop_stored, fetch_stored
 from emberflow._plan.plan import CheckpointPlan, RunPlan
 from emberflow._protocol.file_transfer import VALUE, receive_size, send_request, send_size
-from emberflow._protocol.frames import Message
 from emberflow._task.driver_connection import dial_values
 from emberflow._task.value_client import ValueClient, ValuePlan, value_path
 from emberflow.errors import ClusterError, EmberflowError, StorageError
@@ -43,7 +43,7 @@ class Driver:
     """A value server and its events."""
 
     def __init__(self, shipment: Shipment, timeout: float) -> None:
-        self.events: queue.Queue[Message] = queue.Queue()
+        self.events: Events = queue.Queue()
         self.hub = Hub("127.0.0.1", KEY, 2)
         self.server = ValueServer(timeout=timeout, shipment=shipment, events=self.events)
         self.hub.on_values = self.server.admit
@@ -132,8 +132,9 @@ def test_a_task_that_stops_in_the_middle_is_told_with_its_rank_within_the_timeou
         send_request(sock, VALUE, 0, 3 * MB)
         sock.sendall(bytes(MB))
         event = running.events.get(timeout=WITHIN)
-    assert (event["rank"], event["error"]) == (0, "NodeLostError")
-    assert "of 3,145,728 bytes have come, and nothing for 1 s (exchange_timeout)" in event["undelivered"]
+    assert isinstance(event, Undelivered)
+    assert (event.rank, event.exception_type) == (0, "NodeLostError")
+    assert "of 3,145,728 bytes have come, and nothing for 1 s (exchange_timeout)" in event.problem
 
 
 @pytest.mark.fault
@@ -171,9 +172,10 @@ def test_a_full_disk_on_the_driver_is_told_with_the_remedy(monkeypatch: pytest.M
         ending, _ = delivery.deliver(value, 4 * MB)
         event = running.events.get(timeout=WITHIN)
     assert ending == "undelivered"
-    assert (event["rank"], event["error"]) == (0, "StorageError")
-    assert "No space left on device" in event["undelivered"]
-    assert "TMPDIR" in event["fix"]
+    assert isinstance(event, Undelivered)
+    assert (event.rank, event.exception_type) == (0, "StorageError")
+    assert "No space left on device" in event.problem
+    assert "TMPDIR" in event.fix
 
 
 @pytest.mark.alone

@@ -1,6 +1,6 @@
-"""One try of the whole gang: from the first node to the end of the last, seen from the driver."""
+"""One attempt of a run: from the first node to the end of the last, seen from the driver."""
 
-import dataclasses
+import enum
 import logging
 import queue
 import time
@@ -8,13 +8,26 @@ from collections.abc import Callable
 from typing import Any
 
 from emberflow._driver.console import Console, warn_undialled
+from emberflow._driver.events import (
+    AttemptEvent,
+    Gone,
+    JobFailed,
+    JobRows,
+    Joined,
+    NodeSent,
+    TasksRunning,
+    Undelivered,
+)
+from emberflow._driver.failures import FailureTracker
 from emberflow._driver.hub import Hub
-from emberflow._driver.job import Job, is_called_off, lost_task_in, outcome_in, translate
+from emberflow._driver.job import Job
+from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
 from emberflow._driver.stalls import StallDetector, start_timeout_error
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
-from emberflow._protocol.frames import Message
-from emberflow._protocol.outcome import GONE, Outcome, error_of, gone_outcome, undelivered_outcome
+from emberflow._protocol.driver_messages import LogLines, NodeReady, ProbeAnswer, RowsWritten, WorkerLost
+from emberflow._protocol.node_messages import TensorBoardStarted
+from emberflow._protocol.outcome import MetricReport, Outcome, lost_outcome, outcome_in
 from emberflow._task.metric_log import MetricLog
 from emberflow.errors import DataError, EmberflowError
 from emberflow.result import Metric
@@ -27,8 +40,19 @@ STUCK = (
 )
 
 
+class AttemptState(enum.Enum):
+    """Where an attempt stands."""
+
+    STARTING = "starting"
+    """Not all nodes are ready."""
+    RUNNING = "running"
+    """All nodes are ready."""
+    STOPPING = "stopping"
+    """All tasks are told to end, after a failure."""
+
+
 class Attempt:
-    """Watches one gang. Every wait has a deadline; when `run` has returned, nothing of the gang is left."""
+    """Supervises the nodes of one attempt. Every wait has a deadline; when `run` has returned, no task is left."""
 
     def __init__(
         self,
@@ -46,46 +70,38 @@ class Attempt:
         self._job = job
         self._console = console
         self._on_quit = on_quit
+        self._state = AttemptState.STARTING
         self._hosts: dict[int, str] = {}
         self._ready: set[int] = set()
         self._gone: set[int] = set()
-        self._outcomes: dict[int, Outcome] = {}
-        self._failures: list[Outcome] = []
-        self._borne: set[int] = set()
+        self._failures = FailureTracker(plan, self._hosts, lambda rank: hub.broadcast(WorkerLost(rank)))
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
         self._deadline = None if plan.waits_for_rows else time.monotonic() + plan.start_timeout
         self._silent_since: float | None = None
-        self._quitting = False
-        self._cancelled_by_us = False
-        self._warned = False
-        self._fed: dict[int, Message] = {}
+        self._is_cancelled_by_us = False
+        self._is_warned = False
+        self._rows_written: dict[int, dict[str, Any]] = {}
         self._stalls = StallDetector(plan, hub, self._hosts)
-        self._handlers: dict[str, Callable[[int, Message], None]] = {
-            "log": self._on_log,
-            "metric": self._on_metric,
-            "fed": self._on_fed,
-            "tensorboard": self._on_tensorboard,
-            "joined": self._on_joined,
-            "ready": self._on_ready,
-            "outcome": self._on_outcome,
-            "undelivered": self._on_undelivered,
-            "gone": self._on_gone,
-            "rows": self._on_rows,
-            "job_error": self._on_job_error,
-            "tasks_running": self._on_tasks_running,
-            "state": self._stalls.hear,
+        self._on_event: dict[type[AttemptEvent], Callable[[Any], None]] = {
+            Joined: self._on_joined,
+            NodeSent: self._on_node_sent,
+            Gone: self._on_gone,
+            Undelivered: self._on_undelivered,
+            JobRows: self._on_job_rows,
+            JobFailed: self._on_job_failed,
+            TasksRunning: self._on_tasks_running,
         }
 
     def run(self) -> list[Any]:
-        """Return what Spark brought back, or raise what went wrong."""
+        """Return the rows of the Spark job, or raise what went wrong."""
         self._job.start()
         try:
             self._until(self._is_over)
         finally:
-            self._wind_down()
+            self._stop()
         if error := self._error():
-            raise error from (None if is_called_off(self._job_error) else self._job_error)
+            raise error from (None if is_interrupted(self._job_error) else self._job_error)
         if self._rows is None:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result"),
@@ -106,19 +122,19 @@ class Attempt:
         return 0 in self._hosts
 
     def _show_late(self) -> None:
-        """Take what nodes reported, and the end of their logs, from Spark's rows where no wire brought them."""
+        """Show metrics and the end of the log of nodes that had no connection to the driver: their rows hold both."""
         self._warn_undialled()
         for row in self._rows or ():
             if row["part"] == 0 and row["rank"] not in self._hosts:
                 outcome = Outcome.from_json(row["outcome"])
-                for message in outcome.metrics:
-                    self._on_metric(outcome.rank, message)
+                for report in outcome.metrics:
+                    self._on_metric(outcome.rank, report)
                 if outcome.log_tail:
                     self._console.lines(outcome.rank, outcome.log_tail)
 
     def _warn_undialled(self) -> None:
-        if not self._warned and self._plan.driver_address:
-            self._warned = True
+        if not self._is_warned and self._plan.driver_address:
+            self._is_warned = True
             warn_undialled(self._plan.driver_address[0])
 
     def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
@@ -134,106 +150,87 @@ class Attempt:
                 event = self._hub.events.get(timeout=max(left, deadlines.SHORTEST_WAIT))
             except queue.Empty:
                 continue
-            self._handle(event)
+            self._on_event[type(event)](event)
 
     def _is_over(self) -> bool:
-        if self._failures or self._job_error:
-            return True
-        return self._rows is not None
+        return bool(self._failures.failures or self._job_error) or self._rows is not None
 
-    def _handle(self, event: Message) -> None:
-        for kind, handler in self._handlers.items():
-            if kind in event:
-                handler(event.get("rank", -1), event)
+    def _on_node_sent(self, event: NodeSent) -> None:
+        match event.message:
+            case LogLines(text):
+                self._console.lines(event.rank, text)
+            case MetricReport() as report:
+                self._on_metric(event.rank, report)
+            case RowsWritten(progress):
+                self._rows_written[event.rank] = progress
+                self._console.rows_written(list(self._rows_written.values()))
+            case TensorBoardStarted(url):
+                self.tensorboard_url = url
+                self._console.say(f"TensorBoard: {url}")
+            case NodeReady():
+                self._on_ready(event.rank)
+            case Outcome() as outcome:
+                self._failures.record(outcome)
+            case ProbeAnswer() as answer:
+                self._stalls.on_answer(event.rank, answer)
 
-    def _on_log(self, rank: int, event: Message) -> None:
-        self._console.lines(rank, event["log"])
-
-    def _on_fed(self, rank: int, event: Message) -> None:
-        self._fed[rank] = event["fed"]
-        self._console.fed(list(self._fed.values()))
-
-    def _on_tensorboard(self, _: int, event: Message) -> None:
-        self.tensorboard_url = event["tensorboard"]
-        self._console.say(f"TensorBoard: {self.tensorboard_url}")
-
-    def _on_joined(self, rank: int, event: Message) -> None:
+    def _on_joined(self, event: Joined) -> None:
         if not self._hosts and self._plan.waits_for_rows:
             self._deadline = time.monotonic() + self._plan.start_timeout
-        self._hosts[rank] = event["joined"]
+        self._hosts[event.rank] = event.host
         self._silent_since = None
-        if len(self._plan.stages) > 1 and not self._quitting:
-            self._job.go_on(len(self._hosts))
+        if len(self._plan.stages) > 1 and self._state is not AttemptState.STOPPING:
+            self._job.submit_next_stage(len(self._hosts))
         if len(self._hosts) == len(self._plan.nodes) and self._deadline:
             self._deadline += deadlines.START_GRACE
 
-    def _on_ready(self, rank: int, _: Message) -> None:
+    def _on_ready(self, rank: int) -> None:
         self._ready.add(rank)
-        if len(self._ready) == len(self._plan.nodes):
+        if len(self._ready) == len(self._plan.nodes) and self._state is AttemptState.STARTING:
+            self._state = AttemptState.RUNNING
             self._deadline = None
             self._console.status("running")
 
-    def _on_rows(self, _: int, event: Message) -> None:
-        self._rows = event["rows"]
-
-    def _on_job_error(self, _: int, event: Message) -> None:
-        self._job_error = event["job_error"]
-        if outcome := outcome_in(event["job_error"]):
-            self._record(outcome)
-        elif (task := lost_task_in(event["job_error"])) is not None:
-            # Spark's word may come before the end of the connection or after that of tasks which Spark then ended.
-            cause = event["first_rank"] + task[0]
-            self._record_lost(cause, f"its Spark task failed: {task[1]}" if task[1] else GONE)
-            self._failures.sort(key=lambda failure: failure.rank != cause)
-
-    def _on_tasks_running(self, _: int, __: Message) -> None:
-        if not self._hosts and self._silent_since is None and self._deadline is not None:
-            self._silent_since = time.monotonic()
-
-    def _on_metric(self, rank: int, event: Message) -> None:
-        values, attempt = event["metric"], self._plan.attempt
+    def _on_metric(self, rank: int, report: MetricReport) -> None:
+        attempt = self._plan.attempt
         metric = Metric(
-            rank=rank, step=event["step"], values=values, seconds=event["seconds"], attempt=attempt
+            rank=rank, step=report.step, values=report.values, seconds=report.seconds, attempt=attempt
         )
-        self.metrics.add((attempt, rank), values, metric)
+        self.metrics.add((attempt, rank), report.values, metric)
         self._console.metric(metric)
 
-    def _on_outcome(self, _: int, event: Message) -> None:
-        self._record(Outcome.from_json(event["outcome"]))
+    def _on_undelivered(self, event: Undelivered) -> None:
+        host = self._hosts.get(event.rank, "?")
+        self._failures.record(event.outcome(self._plan.nodes[event.rank], host))
 
-    def _on_undelivered(self, rank: int, event: Message) -> None:
-        self._record(undelivered_outcome(self._plan.nodes[rank], self._hosts.get(rank, "?"), event))
-
-    def _record(self, outcome: Outcome) -> None:
-        is_news = outcome.rank not in self._outcomes
-        self._outcomes[outcome.rank] = outcome
-        if outcome.ending == "returned":
+    def _on_gone(self, event: Gone) -> None:
+        self._gone.add(event.rank)
+        if self._state is AttemptState.STOPPING:
             return
-        if not outcome.goes_on or not self._plan.can_lose({*self._borne, outcome.rank}):
-            self._failures.append(outcome)
-        elif is_news:
-            self._go_on_without(outcome)
+        if event.why:
+            self._failures.record_lost(event.rank, event.why, STUCK)
+        else:
+            self._failures.record_gone(event.rank)
 
-    def _go_on_without(self, lost: Outcome) -> None:
-        """Tell everybody that a worker is gone; its rows will not be seen any more in this run."""
-        self._borne.add(lost.rank)
-        log.warning("%s The run goes on without it, and without its rows.", lost.error().problem)
-        self._hub.broadcast({"lost": lost.rank})
+    def _on_job_rows(self, event: JobRows) -> None:
+        self._rows = event.rows
 
-    def _on_gone(self, rank: int, event: Message) -> None:
-        self._gone.add(rank)
-        if not self._quitting:
-            self._record_lost(rank, event.get("why", GONE), STUCK if "why" in event else "")
+    def _on_job_failed(self, event: JobFailed) -> None:
+        self._job_error = event.error
+        if outcome := outcome_in(str(event.error)):
+            self._failures.record(outcome)
+        elif (task := lost_task_in(event.error)) is not None:
+            # Spark may report this before the connection closes, or after those of tasks that Spark then ended.
+            rank = event.first_rank + task.partition
+            if task.problem:
+                self._failures.record_lost(rank, f"its Spark task failed: {task.problem}")
+            else:
+                self._failures.record_gone(rank)
+            self._failures.put_first(rank)
 
-    def _record_lost(self, rank: int, problem: str = GONE, fix: str = "") -> None:
-        """Note that a node's task is gone, unless more is known of its end."""
-        known = self._outcomes.get(rank)
-        if known is not None and (known.problem != GONE or problem == GONE):
-            return
-        self._failures = [failure for failure in self._failures if failure is not known]
-        host = self._hosts.get(rank, "a lost executor")
-        lost = gone_outcome(self._plan.nodes[rank], host, problem)
-        self._record(dataclasses.replace(lost, fix=fix) if fix else lost)
+    def _on_tasks_running(self, _: TasksRunning) -> None:
+        if not self._hosts and self._silent_since is None and self._deadline is not None:
+            self._silent_since = time.monotonic()
 
     def _silence_ends(self) -> float | None:
         return None if self._silent_since is None else self._silent_since + deadlines.UNDIALLED_TIMEOUT
@@ -248,20 +245,21 @@ class Attempt:
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             raise start_timeout_error(self._plan, self._hosts, self._ready)
-        for rank, problem, fix in [] if self._quitting or self._failures else self._stalls.missed():
-            lost = gone_outcome(self._plan.nodes[rank], self._hosts[rank], problem)
-            self._record(dataclasses.replace(lost, fix=fix))
+        if self._state is not AttemptState.STOPPING and not self._failures.failures:
+            for missed in self._stalls.missed():
+                node, host = self._plan.nodes[missed.rank], self._hosts[missed.rank]
+                self._failures.record(lost_outcome(node, host, problem=missed.problem, fix=missed.fix))
 
-    def _wind_down(self) -> None:
+    def _stop(self) -> None:
         """End whatever still runs, and wait until it is gone."""
         self._deadline = self._silent_since = None
         if self._rows is None:
-            if self._failures:
+            if self._failures.failures:
                 self._until(lambda: False, deadlines.CAUSE_SETTLE)
                 self._until(self._is_explained, deadlines.LOST_TASK_SETTLE)
-            self._quitting = True
-            self._hub.dismiss()
-            self._on_quit()  # a task that transfers a large value hears nothing else
+            self._state = AttemptState.STOPPING
+            self._hub.quit_all()
+            self._on_quit()  # a task that transfers a large value reads nothing else
             if len(self._hosts) < len(self._plan.nodes):
                 self._cancel()
             self._until(self._is_quiet, deadlines.QUIT_GRACE)
@@ -276,25 +274,25 @@ class Attempt:
             )
 
     def _is_explained(self) -> bool:
-        """Whether more is known than that tasks are gone: Spark may yet say why."""
-        return self._job_error is not None or any(failure.problem != GONE for failure in self._failures)
+        """Tell whether more is known than that tasks are gone: Spark may yet say why."""
+        return self._job_error is not None or self._failures.is_explained()
 
     def _cancel(self) -> None:
-        self._cancelled_by_us = self._job_error is None
+        self._is_cancelled_by_us = self._job_error is None
         self._job.cancel()
 
     def _is_quiet(self) -> bool:
-        job_over = self._rows is not None or self._job_error is not None
-        return job_over and set(self._hosts) <= self._gone
+        is_job_over = self._rows is not None or self._job_error is not None
+        return is_job_over and set(self._hosts) <= self._gone
 
     def _error(self) -> EmberflowError | None:
-        """Return the error to raise, if something failed and nobody ended the job."""
-        if not self._failures or self._was_called_off():
+        """Return the error to raise, if a node failed and the job was not interrupted."""
+        if not self._failures.failures or self._was_interrupted():
             return None
-        return error_of(self._failures)
+        return self._failures.error()
 
-    def _was_called_off(self) -> bool:
-        """Whether somebody else ended the Spark job: its tasks then go without a word."""
-        if self._cancelled_by_us or not is_called_off(self._job_error):
+    def _was_interrupted(self) -> bool:
+        """Tell whether the job was cancelled from outside: its tasks then exit without reporting a result."""
+        if self._is_cancelled_by_us or not is_interrupted(self._job_error):
             return False
-        return all(outcome.problem == GONE or outcome.is_collateral for outcome in self._failures)
+        return self._failures.may_follow_from_interrupt()

@@ -69,8 +69,8 @@ class Console:
         colour = COLOURS[rank % len(COLOURS)]
         self._rich.print(Text("\n").join(Text(label, style=colour) + Text(line) for line in lines))
 
-    def fed(self, counters: Sequence[dict[str, Any]]) -> None:
-        """Show how far the rows have come, over all ranks."""
+    def rows_written(self, counters: Sequence[dict[str, Any]]) -> None:
+        """Show how many rows are written, over all ranks."""
         rows = sum(each["rows"] for each in counters)
         speed = sum(each["rows"] / each["seconds"] for each in counters if each["seconds"])
         waiting = {"source": "waiting for Spark", "sink": "waiting for the disk"}

@@ -1,4 +1,4 @@
-"""The driver's end of the wires to all nodes of one attempt: who joined, what they say, what they all agree on."""
+"""The driver's connections to the tasks of one attempt: which have joined, what they send, what they exchange."""
 
 import queue
 import resource
@@ -10,46 +10,49 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+from emberflow._driver.events import Events, Gone, Joined, NodeSent
 from emberflow._driver.peer import Peer
 from emberflow._driver.rendezvous import Rendezvous
 from emberflow._plan import deadlines
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
-from emberflow._protocol.frames import Message, pack
-from emberflow._task.driver_connection import PURPOSE, VALUES
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Gather, Join, LogLines, OpenValues, Quit, StartupFacts
+from emberflow._protocol.frames import pack
+from emberflow._task.driver_connection import PURPOSE
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError, PeerError
 
 SPARE_FILES = 192  # open files that the driver needs beside one connection per node
-EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is left out
+EVENTS_BEHIND = 200  # waiting events, of up to 64 kB, above which nodes' output is dropped
 
 
 class Hub:
-    """Listens for the tasks of one attempt, and tells `events` everything they say.
+    """Listens for the tasks of one attempt, and puts what they send into `events`.
 
-    Events are messages with a ``rank``: ``joined`` (host), ``ready``, ``log``, ``metric``, ``outcome``, ``gone``
-    (with ``why`` where the hub gave the node up); and without one: ``gathered`` (the tag), once every rank has
-    brought its value. Nothing that is sent waits for a node: each has a buffer of its own.
+    Exchanges among ranks are answered here and make no event. Sending waits for no task: each has its own buffer.
 
     Args:
         bind_host: The address to listen on.
-        key: The attempt's secret. A task of an earlier attempt holds another one and is turned away.
+        key: The attempt's secret. A task of an earlier attempt holds another one and is refused.
         ranks: How many nodes the attempt has.
         ports: First and last port that it may listen on; None for any.
 
     Attributes:
+        events: What the attempt handles.
         on_values: Takes over connections for large values, which share the hub's port.
+        rendezvous: The exchanges under way.
     """
 
     def __init__(self, bind_host: str, key: bytes, ranks: int, ports: PortRange | None = None) -> None:
         _check_open_files(ranks)
-        self.events: queue.Queue[Message] = queue.Queue()
+        self.events: Events = queue.Queue()
         self.on_values: Callable[[socket.socket], None] = socket.socket.close
         self._ranks = ranks
         self._peers: dict[int, Peer] = {}
         self.rendezvous = Rendezvous(ranks)
         self._left_out: Counter[int] = Counter()
-        self._is_dismissed = False
+        self._is_quitting = False
         self._is_closing = False
         self._new: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._slow: queue.SimpleQueue[Peer] = queue.SimpleQueue()
@@ -66,20 +69,20 @@ class Hub:
         self._acceptor = Acceptor(listener, key=key, purpose=PURPOSE, admit=self._admit, reserved=ranks)
 
     def send(self, rank: int, message: Message) -> None:
-        """Send to one node; if it is gone, its ``gone`` event says so."""
+        """Send to one task; if it is gone, a `Gone` event says so."""
         self._send([rank], message)
 
     def broadcast(self, message: Message) -> None:
-        """Send to every node that is still there."""
+        """Send to every task that is still connected."""
         self._send(list(self._peers), message)
 
-    def dismiss(self) -> None:
-        """Tell every node to end, also those that come later: Spark may start a failed stage again."""
-        self._is_dismissed = True
-        self.broadcast({"quit": True})
+    def quit_all(self) -> None:
+        """Tell every task to end, also those that join later: Spark may start a failed stage again."""
+        self._is_quitting = True
+        self.broadcast(Quit())
 
     def close(self) -> None:
-        """Stop listening and hang up on everybody."""
+        """Stop listening and close all connections."""
         self._acceptor.close()
         self._is_closing = True
         self._wake()
@@ -87,16 +90,16 @@ class Hub:
 
     def _loop(self) -> None:
         while not self._is_closing:
-            for key, events in self._selector.select(self._patience()):
+            for key, events in self._selector.select(self._send_timeout()):
                 if key.data is None:
                     self._wake_r.recv(4096)
                     continue
-                if events & selectors.EVENT_WRITE and not key.data.go_on():
-                    self._watch(key.data, is_slow=False)
+                if events & selectors.EVENT_WRITE and not key.data.flush():
+                    self._select(key.data, is_slow=False)
                 if events & selectors.EVENT_READ:
                     self._read(key.data)
-            self._seat_newcomers()
-            self._give_up_stuck()
+            self._add_new_peers()
+            self._drop_stalled()
         self._close_all()
 
     def _send(self, ranks: list[int], message: Message) -> None:
@@ -117,26 +120,26 @@ class Hub:
         with suppress(OSError):  # the hub has closed meanwhile, or many wake it already
             self._wake_w.send(b"x")
 
-    def _seat_newcomers(self) -> None:
-        """Listen to those who proved the key, and go on sending to those who take it slowly."""
+    def _add_new_peers(self) -> None:
+        """Listen to authenticated connections, and continue to send to those that read slowly."""
         while not self._new.empty():
             peer = Peer(self._new.get())
             self._selector.register(peer.sock, selectors.EVENT_READ, peer)
         while not self._slow.empty():
-            self._watch(self._slow.get(), is_slow=True)
+            self._select(self._slow.get(), is_slow=True)
 
-    def _watch(self, peer: Peer, *, is_slow: bool) -> None:
+    def _select(self, peer: Peer, *, is_slow: bool) -> None:
         if peer.sock.fileno() < 0:
             return
         if peer.why_gone:
-            self._hang_up(peer)
+            self._disconnect(peer)
             return
         (self._writing.add if is_slow else self._writing.discard)(peer)
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_slow else 0)
         self._selector.modify(peer.sock, events, peer)
 
-    def _patience(self) -> float | None:
-        """Return the seconds until the next node is given up, if one is slow."""
+    def _send_timeout(self) -> float | None:
+        """Return the seconds until the next task is given up, if one is slow."""
         waiting = [since for peer in self._writing if (since := peer.waits_since()) is not None]
         return (
             max(min(waiting) + deadlines.SEND_TIMEOUT - time.monotonic(), deadlines.SHORTEST_WAIT)
@@ -144,13 +147,13 @@ class Hub:
             else None
         )
 
-    def _give_up_stuck(self) -> None:
+    def _drop_stalled(self) -> None:
         now = time.monotonic()
         for peer in list(self._writing):
             since = peer.waits_since()
             if since is not None and now - since >= deadlines.SEND_TIMEOUT:
                 peer.why_gone = f"it has not read what the driver sent for {deadlines.SEND_TIMEOUT:g} s"
-                self._hang_up(peer)
+                self._disconnect(peer)
 
     def _read(self, peer: Peer) -> None:
         try:
@@ -159,11 +162,11 @@ class Hub:
                 if peer.rank is None:
                     self._join(peer, message)
                 else:
-                    self._hear(peer.rank, message)
-        except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must go on
+                    self._on_message(peer.rank, message)
+        except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must continue
             messages = None
         if messages is None:
-            self._hang_up(peer)
+            self._disconnect(peer)
 
     def _close_all(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -176,59 +179,62 @@ class Hub:
         self._wake_w.close()
 
     def _join(self, peer: Peer, message: Message) -> None:
-        """Give a newcomer its seat, unless it is taken: then Spark has started that task a second time."""
-        if VALUES in message:
+        """Take the first message of a connection. A rank that has joined already is a second start of its task."""
+        if isinstance(message, OpenValues):
             self._selector.unregister(peer.sock)
             peer.sock.setblocking(True)
             self.on_values(peer.sock)
             return
-        rank = int(message["join"])
-        if rank in self._peers or not 0 <= rank < self._ranks:
+        if (
+            not isinstance(message, Join)
+            or message.rank in self._peers
+            or not 0 <= message.rank < self._ranks
+        ):
             raise PeerError(
-                f"A rank joins once. Received: rank={rank}.", fix="Look for a second copy of the task."
+                f"Each rank must join once. Received: {message!r:.80}.",
+                fix="Look for a second copy of the task.",
             )
-        peer.rank = rank
-        self._peers[rank] = peer
-        self.events.put({"rank": rank, "joined": message["host"]})
-        if self._is_dismissed:
-            self.send(rank, {"quit": True})
+        peer.rank = message.rank
+        self._peers[message.rank] = peer
+        self.events.put(Joined(message.rank, message.host))
+        if self._is_quitting:
+            self.send(message.rank, Quit())
 
-    def _hear(self, rank: int, message: Message) -> None:
-        if "gather" not in message:
-            if "log" not in message or self._has_room_for(rank, message):
-                self.events.put(message | {"rank": rank})
-            return
-        for ranks, answer in self.rendezvous.bring(rank, message):
-            self._send(ranks, answer)
-            self.events.put({"gathered": answer["gathered"]})
+    def _on_message(self, rank: int, message: Message) -> None:
+        match message:
+            case Gather() | StartupFacts():
+                for ranks, answer in self.rendezvous.bring(rank, message):
+                    self._send(ranks, answer)
+            case LogLines(text):
+                self._on_log_lines(rank, text)
+            case _:
+                self.events.put(NodeSent(rank, message))
 
-    def _has_room_for(self, rank: int, message: Message) -> bool:
-        """Tell whether a node's output can be shown; if the driver is far behind it is counted, not kept."""
+    def _on_log_lines(self, rank: int, text: str) -> None:
+        """Pass a node's output on; if the attempt is far behind it is counted, not kept."""
         if self.events.qsize() > max(EVENTS_BEHIND, 4 * self._ranks):
-            self._left_out[rank] += message["log"].count("\n") + 1
-            return False
-        if note := self._note_of_left_out(rank):
-            message["log"] = f"{note}\n{message['log']}"
-        return True
+            self._left_out[rank] += text.count("\n") + 1
+            return
+        note = self._note_of_left_out(rank)
+        self.events.put(NodeSent(rank, LogLines(f"{note}\n{text}" if note else text)))
 
     def _note_of_left_out(self, rank: int) -> str:
         lines = self._left_out.pop(rank, 0)
         return f"... {lines} lines left out here; all are in the executor's log" if lines else ""
 
-    def _hang_up(self, peer: Peer) -> None:
+    def _disconnect(self, peer: Peer) -> None:
         self._selector.unregister(peer.sock)
         self._writing.discard(peer)
         peer.close()
         if peer.rank is not None:
             del self._peers[peer.rank]
             if note := self._note_of_left_out(peer.rank):
-                self.events.put({"rank": peer.rank, "log": note})
-            why = {"why": peer.why_gone} if peer.why_gone else {}
-            self.events.put({"rank": peer.rank, "gone": True} | why)
+                self.events.put(NodeSent(peer.rank, LogLines(note)))
+            self.events.put(Gone(peer.rank, peer.why_gone))
 
 
 def _check_open_files(ranks: int) -> None:
-    """Refuse a gang whose connections this process may not hold."""
+    """Refuse a run with more connections than this process may hold."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = ranks + SPARE_FILES
     if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:

@@ -1,4 +1,4 @@
-"""One node's connection at the driver's hub: its messages in, and what waits to be sent out."""
+"""One task's connection at the driver's hub: its messages in, and what waits to be sent out."""
 
 import socket
 import threading
@@ -6,21 +6,22 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from emberflow._protocol.frames import Frames, Message
+from emberflow._protocol.codec import Message
+from emberflow._protocol.frames import Frames
 
 READ = 1 << 16  # bytes; most messages are smaller
-MOST_UNSENT = 64 * 1024 * 1024  # bytes; whoever is further behind when more comes is given up
+MAX_UNSENT = 64 * 1024 * 1024  # bytes; a task that is further behind when more is sent is given up
 _VIEWS_AT_ONCE = 64  # buffers in one system call; the kernel refuses more than 1,024 (IOV_MAX)
 
 
 class Peer:
     """One authenticated connection. Nothing here waits: what the kernel does not take stays in the buffer.
 
-    A message that was begun is ended before another, or the connection is over: there is no way to cut a frame.
+    A message is sent to its end before another begins, or the connection is closed: a frame is never cut.
 
     Attributes:
         rank: The node's number, once it has joined.
-        why_gone: Why the hub gave it up, where it was the hub.
+        why_gone: Why the hub closed it, where it was the hub.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -32,25 +33,25 @@ class Peer:
         self._unsent_bytes = 0
         self._waits_since = 0.0
         self._is_broken = False
-        self._lock = threading.Lock()  # anybody may send, the hub's thread goes on with it
+        self._lock = threading.Lock()  # any thread may send, the hub's thread sends the rest
         sock.setblocking(False)
 
     def send(self, data: bytes) -> bool:
-        """Send as much as the kernel takes now; tell whether something is left, for `go_on`."""
+        """Send as much as the kernel takes now; tell whether something is left, for `flush`."""
         with self._lock:
             if self._is_broken:
                 return False
-            if self._unsent_bytes > MOST_UNSENT:
+            if self._unsent_bytes > MAX_UNSENT:
                 self.why_gone = f"it is {self._unsent_bytes >> 20} MB behind with what the driver sends"
                 self._break()
-                return True  # the hub's thread must see to it
+                return True  # the hub's thread must close it
             if not self._unsent:
                 self._waits_since = time.monotonic()
             self._unsent.append(memoryview(data))
             self._unsent_bytes += len(data)
             return self._push()
 
-    def go_on(self) -> bool:
+    def flush(self) -> bool:
         """Send what the kernel takes now; tell whether something is left."""
         with self._lock:
             return self._push()
@@ -61,7 +62,7 @@ class Peer:
             return self._waits_since if self._unsent else None
 
     def read(self) -> Iterable[Message] | None:
-        """Return the messages that are complete by now; None at the end. Reading them may raise what is wrong."""
+        """Return the messages that are complete by now; None at the end. Reading them may raise `PeerError`."""
         try:
             data = self.sock.recv(READ)
         except BlockingIOError:
@@ -71,7 +72,7 @@ class Peer:
         return self._frames.feed(data) if data else None
 
     def close(self) -> None:
-        """Hang up. Messages that are sent later go nowhere."""
+        """Close the connection. Messages that are sent later are dropped."""
         with self._lock:
             self._break()
             self.sock.close()

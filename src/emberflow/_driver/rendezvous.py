@@ -1,17 +1,14 @@
-"""The driver's side of exchanges among ranks: what each has brought, who is missing, and since when."""
+"""The driver's side of exchanges among ranks: what each has brought, which ranks are missing, and since when."""
 
 import threading
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberflow._protocol.frames import Message
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Gather, Gathered, StartupFacts
 from emberflow._task.exchange import DONE
-from emberflow._task.startup_exchange import MEET, meeting_of
-
-# What is told instead of the list of all values.
-REDUCED: Mapping[str, Callable[[list[Any]], Any]] = {MEET: meeting_of}
+from emberflow._task.startup_exchange import STARTUP, cluster_of
 
 
 @dataclass(kw_only=True)
@@ -30,29 +27,29 @@ class PendingExchange:
 
 
 class Rendezvous:
-    """All exchanges of one attempt. One thread brings values; any may ask who is missing."""
+    """All exchanges of one attempt. One thread brings values; any may ask which ranks are missing."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
         self._exchanges: dict[str, PendingExchange] = {}
         self._lock = threading.Lock()
 
-    def bring(self, rank: int, message: Message) -> list[tuple[list[int], Message]]:
+    def bring(self, rank: int, message: Gather | StartupFacts) -> list[tuple[list[int], Message]]:
         """Take what a rank brings; return the answers that are complete now, each with the ranks that wait for it."""
-        tag = message["gather"]
+        brought = Gather(STARTUP, message) if isinstance(message, StartupFacts) else message
         with self._lock:
-            exchange = self._exchanges.setdefault(tag, PendingExchange(of=message.get("of"), since=0.0))
-            exchange.values[rank] = message["value"]
+            exchange = self._exchanges.setdefault(brought.tag, PendingExchange(of=brought.of, since=0.0))
+            exchange.values[rank] = brought.value
             exchange.since = time.monotonic()
-            concerned = [tag]
-            if tag == DONE:  # whoever is done is not waited for by others
+            concerned = [brought.tag]
+            if brought.tag == DONE:  # ranks that are done are not waited for by others
                 concerned += [other for other, each in self._exchanges.items() if each.of is not None]
-            over = [each for each in concerned if not self._missing(each)]
-            complete = [(each, self._exchanges[each].values) for each in over]
-            for each in over:
-                if each != DONE:
-                    del self._exchanges[each]
-        return [_answer(each, values) for each, values in complete]
+            over = [tag for tag in concerned if not self._missing(tag)]
+            complete = [(tag, self._exchanges[tag].values) for tag in over]
+            for tag in over:
+                if tag != DONE:
+                    del self._exchanges[tag]
+        return [(list(values), _answer(tag, values)) for tag, values in complete]
 
     def waiting(self) -> dict[str, tuple[float, list[int]]]:
         """Return by tag since when an exchange stands still, and the ranks that are missing; the last one aside."""
@@ -68,6 +65,6 @@ class Rendezvous:
         return [rank for rank in range(exchange.of or self._ranks) if rank not in there]
 
 
-def _answer(tag: str, values: dict[int, Any]) -> tuple[list[int], Message]:
+def _answer(tag: str, values: dict[int, Any]) -> Message:
     ordered = [values[rank] for rank in sorted(values)]
-    return list(values), {"gathered": tag, "values": REDUCED[tag](ordered) if tag in REDUCED else ordered}
+    return cluster_of(ordered) if tag == STARTUP else Gathered(tag, ordered)

@@ -1,4 +1,4 @@
-"""Nodes that the others wait for: who is missing, what it does meanwhile, and what to do about it."""
+"""Nodes that the others wait for: which are missing, what they do meanwhile, and what to do about it."""
 
 import logging
 import time
@@ -8,15 +8,15 @@ from typing import NamedTuple
 from emberflow._driver.hub import Hub
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
-from emberflow._protocol.frames import Message
-from emberflow._task.node_state import EXCUSED
+from emberflow._protocol.driver_messages import Probe, ProbeAnswer
+from emberflow._protocol.node_state import NodeState
 from emberflow.errors import StartTimeoutError
 
 log = logging.getLogger("emberflow")
 
 
 class Missed(NamedTuple):
-    """A node that the others have waited for in vain."""
+    """A node that the others have waited for longer than they may."""
 
     rank: int
     problem: str
@@ -39,20 +39,20 @@ class StallDetector:
         self._hosts = hosts
         self._next = time.monotonic() + self._limit * deadlines.STALL_CHECK_SHARE
         self._asked: dict[int, float] = {}
-        self._answers: dict[int, str] = {}
+        self._answers: dict[int, NodeState] = {}
         self._excused: dict[int, float] = {}
 
     def due(self) -> float:
         """Return when `missed` has to be called again at the latest."""
         return self._next
 
-    def hear(self, rank: int, message: Message) -> None:
+    def on_answer(self, rank: int, message: ProbeAnswer) -> None:
         """Note what a task has answered."""
-        self._answers[rank] = message["state"]
+        self._answers[rank] = message.state
         self._next = time.monotonic()
 
     def missed(self) -> list[Missed]:
-        """Return the nodes that others have waited for in vain; ask those of which that is not clear yet."""
+        """Return the nodes that others have waited for too long; ask those of which that is not clear yet."""
         now = time.monotonic()
         if now < self._next:
             return []
@@ -74,8 +74,8 @@ class StallDetector:
         state = self._answers.pop(rank, None)
         if rank not in self._asked:
             self._asked[rank] = now
-            self._hub.send(rank, {"probe": True})
-        elif state in EXCUSED:
+            self._hub.send(rank, Probe())
+        elif state is not None and state.has_no_rows:
             del self._asked[rank]
             self._excused[rank] = now + self._limit
             who = f"{self._plan.nodes[rank].name} on {self._hosts[rank]}"

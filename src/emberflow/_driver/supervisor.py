@@ -19,11 +19,11 @@ from emberflow._driver.slots import wait_for_slots
 from emberflow._driver.value_server import ValueServer, drop_stored, taken_values
 from emberflow._plan.plan import RunPlan
 from emberflow._task.metric_log import MetricLog
-from emberflow._task.node_task import UNREACHABLE, TaskSpec
+from emberflow._task.node_task import TaskSpec
 from emberflow._task.row_writer import DataSpec
-from emberflow._task.value_client import NO_FUNCTION, ValuePlan
+from emberflow._task.value_client import ValuePlan
 from emberflow.config import RunConfig
-from emberflow.errors import EmberflowError, NodeFailedError, NodeLostError
+from emberflow.errors import EmberflowError, FailureCause, NodeFailedError, NodeLostError
 from emberflow.result import Metric
 
 if TYPE_CHECKING:
@@ -77,11 +77,13 @@ def supervise(
             rows, values, attempt = _try(spark, program, plan, config, facts, console, metrics)
             return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
-            if _is_unreachable(error) and plan.meeting == "driver" and len(plan.stages) == 1:
+            is_unreachable = error.cause is FailureCause.DRIVER_UNREACHABLE
+            if is_unreachable and plan.meeting == "driver" and len(plan.stages) == 1:
                 warn_undialled(config.driver_host or facts.driver_host)
                 plan = dataclasses.replace(plan, meeting="barrier")
                 continue
-            if NO_FUNCTION in error.problem and facts.is_connect and not program.artifact:
+            is_not_fetched = error.cause is FailureCause.FUNCTION_NOT_FETCHED
+            if is_not_fetched and facts.is_connect and not program.artifact:
                 program = dataclasses.replace(program, artifact=ship_artifact(spark, program.fn))
                 continue
             if restarts >= config.max_restarts or not _may_restart(error, config):
@@ -168,7 +170,3 @@ def _may_restart(error: EmberflowError, config: RunConfig) -> bool:
     if isinstance(error, NodeFailedError):
         return config.restart_on_error or error.is_collateral
     return error.is_transient
-
-
-def _is_unreachable(error: EmberflowError) -> bool:
-    return UNREACHABLE in error.problem

@@ -1,7 +1,6 @@
-"""The driver's side of large values: hands your function to the tasks, and takes in what the chief returns."""
+"""The driver's side of large values: sends your function to the tasks, and receives what the chief returns."""
 
 import hmac
-import queue
 import socket
 import tempfile
 import threading
@@ -9,6 +8,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from emberflow import storage
+from emberflow._driver.events import Events, Undelivered
 from emberflow._driver.shipping import Shipment
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
@@ -21,7 +21,6 @@ from emberflow._protocol.file_transfer import (
     send_file,
     send_size,
 )
-from emberflow._protocol.frames import Message
 from emberflow._protocol.outcome import Outcome
 from emberflow._task.value_client import DRIVER, STORAGE, value_path
 from emberflow.errors import EmberflowError, StorageError
@@ -30,20 +29,20 @@ from emberflow.errors import EmberflowError, StorageError
 class ValueServer:
     """Serves the tasks of one attempt, each connection on a thread of its own.
 
-    A value that cannot be taken in is told as an event ``undelivered`` with the ``rank``, the ``fix`` and the
-    ``error``'s class. A connection that breaks is not: its task tells, or the hub misses the task.
+    A value that cannot be stored becomes an event `Undelivered`. A connection that breaks does not: its task reports
+    that, or the hub notices that the task is gone.
 
     Args:
         timeout: Seconds in which a peer must send or take some of what it is about to.
         shipment: Your function; tasks ask for it where it is large.
-        events: Where the driver hears of failures.
+        events: Where failures go.
 
     Attributes:
         failures: The same failures by rank.
     """
 
-    def __init__(self, *, timeout: float, shipment: Shipment, events: "queue.Queue[Message]") -> None:
-        self.failures: dict[int, Message] = {}
+    def __init__(self, *, timeout: float, shipment: Shipment, events: Events) -> None:
+        self.failures: dict[int, Undelivered] = {}
         self._timeout = timeout
         self._shipment = shipment
         self._events = events
@@ -87,7 +86,7 @@ class ValueServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            with suppress(OSError):  # the task tells of it, or is missed by the hub
+            with suppress(OSError):  # the task reports it, or the hub notices that the task is gone
                 send_size(sock, self._shipment.size)  # the hub has read all that came before
                 while request := receive_request(sock):  # the chief may train for days before the next one
                     kind, rank, size = request
@@ -104,13 +103,13 @@ class ValueServer:
             sock.close()
 
     def _receive(self, sock: socket.socket, rank: int, size: int) -> None:
-        """Spool a value and confirm it, or tell why that is not possible."""
+        """Spool a value and confirm it, or report why that is not possible."""
         try:
             file = received_file(sock, size)
         except OSError as error:
-            if why := self._explain(error, size):
-                self.failures[rank] = why
-                self._events.put({"rank": rank} | why)
+            if failure := self._explain(rank, error, size):
+                self.failures[rank] = failure
+                self._events.put(failure)
             raise
         with self._lock:
             before = self._received.pop(rank, None)  # of a second copy of the task
@@ -119,23 +118,25 @@ class ValueServer:
             before.close()
         send_size(sock, size)
 
-    def _explain(self, error: OSError, size: int) -> Message:
+    def _explain(self, rank: int, error: OSError, size: int) -> Undelivered | None:
         """Return what the driver alone knows of a failure; of a broken connection, nothing."""
         if isinstance(error, KeepError):
             folder, room = tempfile.gettempdir(), f"{(size >> 20) + 1} MB"
-            return {
-                "undelivered": f"the driver cannot write the {room} to {folder}: {error.strerror}",
-                "fix": f"Free {room} there, or set TMPDIR to a folder with more room before the driver starts.",
-                "error": "StorageError",
-            }
+            return Undelivered(
+                rank,
+                f"the driver cannot write the {room} to {folder}: {error.strerror}",
+                f"Free {room} there, or set TMPDIR to a folder with more room before the driver starts.",
+                "StorageError",
+            )
         if isinstance(error, TimeoutError):
-            return {
-                "undelivered": f"{error}, and nothing for {self._timeout:g} s (exchange_timeout)",
-                "fix": "See who stopped its Spark task (SIGSTOP, a debugger) and whether its host swaps, or raise "
+            return Undelivered(
+                rank,
+                f"{error}, and nothing for {self._timeout:g} s (exchange_timeout)",
+                "See who stopped its Spark task (SIGSTOP, a debugger) and whether its host swaps, or raise "
                 "exchange_timeout.",
-                "error": "NodeLostError",
-            }
-        return {}
+                "NodeLostError",
+            )
+        return None
 
 
 def received_file(sock: socket.socket, size: int) -> IO[bytes]:

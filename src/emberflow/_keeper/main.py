@@ -11,7 +11,8 @@ Then it kills the node's whole process group and every descendant that left the 
 node's folders and says on its standard output how the node ended. If the keeper itself is killed the kernel
 kills the node.
 
-Run by path (``python -I -S keeper.py``), with one JSON line on standard input: see `main`.
+Run by path (``python -I -S main.py``), with one JSON line on standard input and two on standard output:
+`KeeperOrder`, `NodeStarted` and `NodeExited` of ``_protocol/node_messages.py``, which the keeper does not import.
 """
 
 import contextlib
@@ -40,12 +41,12 @@ def main() -> None:
         os.set_inheritable(fd, False)  # the node must not keep open what tells others that it is gone
 
     node = _start(order)
-    _say({"pid": node})
+    _say({"kind": "node_started", "pid": node})
     status = _wait(node, wake_r, order["jvm_fd"])
     _kill_everything(node)
     for folder in order["folders"]:
         shutil.rmtree(folder, ignore_errors=True)
-    _say({"status": status})
+    _say({"kind": "node_exited", "status": status})
 
 
 def _start(order: dict[str, Any]) -> int:

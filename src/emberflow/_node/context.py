@@ -12,6 +12,8 @@ from emberflow._node.exporting import export_model
 from emberflow._node.serving import Serving
 from emberflow._node.strategy_services import StrategyServices
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
+from emberflow._protocol.codec import Message
+from emberflow._protocol.outcome import MetricReport
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Context(Serving):
     _is_asynchronous: bool = field(default=False, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)
-    _send: Callable[[dict[str, Any]], None] = field(repr=False)
+    _send: Callable[[Message], None] = field(repr=False)
     _started: float = field(default_factory=time.monotonic, repr=False)
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
@@ -71,12 +73,8 @@ class Context(Serving):
                 f"ctx.report takes numbers. Received: {metrics!r}.",
                 fix="Pass each metric as a number, such as ctx.report(step=3, loss=0.25).",
             ) from error
-        message = {
-            "metric": values,
-            "step": None if step is None else int(step),
-            "seconds": time.monotonic() - self._started,
-        }
-        self._send(message)
+        number = None if step is None else int(step)
+        self._send(MetricReport(values, number, time.monotonic() - self._started))
 
     def dataset(
         self,

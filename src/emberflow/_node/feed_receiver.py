@@ -1,8 +1,8 @@
 """The node's side of the feed: what the task hands over becomes `Feed`."""
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
@@ -10,16 +10,20 @@ if TYPE_CHECKING:
 
 
 def receive_feed(
-    sock: socket.socket, names: Sequence[str], shards: Mapping[str, str], rank: int, ask: "MostSteps | None"
+    sock: socket.socket,
+    names: Sequence[str],
+    shards: Mapping[str, str],
+    rank: int,
+    most_steps: "MostSteps | None",
 ) -> "Feed":
     """Take over the rows of this rank.
 
     Args:
-        sock: The feed's own wire to the task.
+        sock: The feed's own connection to the task.
         names: The data's names.
         shards: What is known of the shards of all ranks that train, by name.
         rank: This rank.
-        ask: How streams agree on the steps of a window; None when all rows are spooled.
+        most_steps: How streams agree on the steps of a window; None when all rows are spooled.
     """
     from emberflow._feed.dataset import Shard
     from emberflow._feed.feed import Feed
@@ -30,10 +34,10 @@ def receive_feed(
 
     facts = {name: Shards.from_json(shards[name]) for name in names}
     data: dict[str, Shard | Stream] = {}
-    if ask is not None:
+    if most_steps is not None:
         (name,) = names
         batches = receive_batches(sock)
-        data[name] = Stream(name=name, rank=rank, batches=batches, facts=facts[name], most_steps=ask)
+        data[name] = Stream(name=name, rank=rank, batches=batches, facts=facts[name], most_steps=most_steps)
         return Feed(data)
     for _ in names:
         name, file = receive_spool(sock)
@@ -41,12 +45,3 @@ def receive_feed(
         file.close()
         data[name] = Shard(name=name, rank=rank, spool=spool, facts=facts[name])
     return Feed(data)
-
-
-def asker(ask: Callable[[dict[str, Any]], dict[str, Any]]) -> "MostSteps":
-    """Return how a stream asks all ranks, through its task, for the most steps that any can fill."""
-
-    def most_steps(mine: int) -> int:
-        return int(ask({"most": mine})["most"])
-
-    return most_steps

@@ -1,9 +1,10 @@
-"""The node's entry point: say our address, hear the cluster, call your function, tell how it ended.
+"""The node's entry point: tell its addresses, receive the cluster, call your function, tell how it ended.
 
 Started by the keeper as ``python -m emberflow._node.main FD FD``: the sockets for messages and for rows, both to
 the Spark task.
 """
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -21,7 +22,7 @@ import cloudpickle
 
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
-from emberflow._node.feed_receiver import asker, receive_feed
+from emberflow._node.feed_receiver import receive_feed
 from emberflow._node.held_port import held_port
 from emberflow._node.node_spec import JOB_FILE, VALUE_FILE, NodeSpec
 from emberflow._node.serving import ServedError
@@ -29,7 +30,8 @@ from emberflow._node.strategy_services import StrategyServices
 from emberflow._node.task_connection import TaskConnection
 from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
-from emberflow._protocol.frames import Message
+from emberflow._protocol.driver_messages import Cluster
+from emberflow._protocol.node_messages import Raised, Ready, Returned, TensorBoardStarted
 from emberflow._protocol.sockets import address_of
 from emberflow.errors import ClusterError, EmberflowError
 
@@ -41,69 +43,68 @@ TEXT_LIMIT = 20_000  # characters; the text travels to the driver and is printed
 
 
 def main() -> None:
-    """Be one node, from its order to its last word."""
+    """Run one node, from its `NodeSpec` to its last message."""
     control, feed = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for sock in (control, feed):
         sock.set_inheritable(False)
-    mailbox = TaskConnection(control)
-    started = mailbox.first()
-    sys.path[:] = started["sys_path"]
-    job = Path(started["folder"]) / JOB_FILE
-    order: NodeSpec = pickle.loads(job.read_bytes())
+    task = TaskConnection(control)
+    start = task.receive_start()
+    sys.path[:] = start.sys_path
+    job = Path(start.folder) / JOB_FILE
+    spec: NodeSpec = pickle.loads(job.read_bytes())
     job.unlink()
-    mailbox.listen()
+    task.listen()
 
-    answer = _work(order, mailbox, feed)
+    ending = _work(spec, task, feed)
     _flush()
-    mailbox.send(answer)
-    mailbox.over.wait()  # nobody goes before all are done, or the others' collectives break
+    task.send(ending)
+    task.over.wait()  # no node ends before all are done, or the others' collectives break
 
 
-def _work(order: NodeSpec, mailbox: TaskConnection, feed: socket.socket) -> Message:
-    """Load your function, meet the others, call it; return the last message."""
+def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned | Raised:
+    """Load your function, join the cluster, call it; return the last message."""
     started = time.monotonic()
     context: Context | None = None
     try:
-        fn = _load(order)
-        held = held_port(order.plan.port_range)
-        services = StrategyServices(order)
-        mine = {"tf": address_of(order.host, held.port)} | services.endpoint
-        answer = mailbox.ask({"ready": mine})
-        rows = _take_rows(order, answer, mailbox, feed)
-        context = _context(order, answer["cluster"], services, mailbox, rows)
+        fn = _load(spec)
+        held = held_port(spec.plan.port_range)
+        services = StrategyServices(spec)
+        mine = {"tf": address_of(spec.host, held.port)} | services.endpoint
+        cluster = task.join_cluster(Ready(mine))
+        rows = _take_rows(spec, cluster, task, feed)
+        context = _context(spec, cluster.endpoints, services, task, rows)
         started = time.monotonic()
-        ps_work = services.ps_work(mailbox) if order.me.role == "ps" else None
+        ps_work = services.ps_work(task) if spec.me.role == "ps" else None
         value = _call(ps_work or fn, context)
         services.leave()  # the chief may wait for what this worker has learned
         held.close()
-        fed = {} if rows is None else {"datasets": rows.progress()}
-        return _returned(order, value, time.monotonic() - started) | fed
+        return _returned(spec, value, time.monotonic() - started, rows)
     except ServedError:
-        return _returned(order, None, time.monotonic() - started)
+        return _returned(spec, None, time.monotonic() - started)
     except SystemExit as leave:
         if leave.code in (None, 0):
-            return _returned(order, None, time.monotonic() - started)
+            return _returned(spec, None, time.monotonic() - started)
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the driver must hear of it
         if context is None and isinstance(error, ClusterError):  # your function has not begun
-            return _raised(error, error.problem, started) | {"ended": "refused", "fix": error.fix}
+            return dataclasses.replace(_raised(error, error.problem, started), is_refused=True)
         return _raised(error, _own_frames(error), started)
 
 
-def _load(order: NodeSpec) -> Callable[[Context], Any]:
+def _load(spec: NodeSpec) -> Callable[[Context], Any]:
     """Return your function; a file of it that is in our own folder is no longer needed then."""
-    if not order.fn_path:
-        return pickle.loads(order.fn)  # type: ignore[no-any-return]
-    path = Path(order.fn_path)
+    if not spec.fn_path:
+        return pickle.loads(spec.fn)  # type: ignore[no-any-return]
+    path = Path(spec.fn_path)
     with path.open("rb") as file:
         fn: Callable[[Context], Any] = pickle.load(file)
-    if path.parent == Path(order.folder):
+    if path.parent == Path(spec.folder):
         path.unlink()
     return fn
 
 
 def _call(fn: Callable[[Context], Any], context: Context) -> Any:
-    """Call your function; if it forked, the child that comes back as well has no say and ends here."""
+    """Call your function; if it forked, the child that returns as well ends here and reports nothing."""
     pid = os.getpid()
     try:
         value = fn(context)
@@ -118,33 +119,31 @@ def _call(fn: Callable[[Context], Any], context: Context) -> Any:
     return value
 
 
-def _take_rows(
-    order: NodeSpec, answer: Message, mailbox: TaskConnection, feed: socket.socket
-) -> "Feed | None":
-    if not order.data or not order.me.trains:
+def _take_rows(spec: NodeSpec, cluster: Cluster, task: TaskConnection, feed: socket.socket) -> "Feed | None":
+    if not spec.data or not spec.me.trains:
         return None
-    ask = asker(mailbox.ask) if order.streams else None
-    return receive_feed(feed, order.data, answer["shards"], order.me.rank, ask)
+    most_steps = task.agree_on_steps if spec.streams else None
+    return receive_feed(feed, spec.data, cluster.shards, spec.me.rank, most_steps)
 
 
 def _context(
-    order: NodeSpec,
+    spec: NodeSpec,
     endpoints: list[Any],
     services: StrategyServices,
-    mailbox: TaskConnection,
+    task: TaskConnection,
     rows: "Feed | None",
 ) -> Context:
-    me, plan = order.me, order.plan
+    me, plan = spec.me, spec.plan
     config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
     if len(plan.nodes) > 1:
         os.environ["TF_CONFIG"] = json.dumps(config)
     services.join(endpoints, config)
-    work_dir = Path(order.folder) / "work"
+    work_dir = Path(spec.folder) / "work"
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
         port = held_port(plan.port_range, "TensorBoard") if plan.port_range else None
         start_tensorboard(
-            folder, host, port, dict(os.environ), lambda url: mailbox.send({"tensorboard": url})
+            folder, host, port, dict(os.environ), lambda url: task.send(TensorBoardStarted(url))
         )
     return Context(
         rank=me.rank,
@@ -155,7 +154,7 @@ def _context(
         attempt=plan.attempt,
         cluster_spec=config["cluster"],
         tf_config=config,
-        devices=order.devices,
+        devices=spec.devices,
         work_dir=work_dir,
         checkpoint_dir=plan.checkpoints.folder if plan.checkpoints else None,
         _checkpoints=Checkpoints(
@@ -166,35 +165,35 @@ def _context(
         _services=services,
         _is_asynchronous=plan.is_asynchronous,
         _feed=rows,
-        _send=mailbox.send,
-        _over=mailbox.over,
+        _send=task.send,
+        _over=task.over,
     )
 
 
-def _returned(order: NodeSpec, value: Any, seconds: float) -> Message:
+def _returned(spec: NodeSpec, value: Any, seconds: float, rows: "Feed | None" = None) -> Returned | Raised:
     """Leave the value in our folder, for the task to take."""
-    path = Path(order.folder) / VALUE_FILE
+    path = Path(spec.folder) / VALUE_FILE
     try:
         with path.open("wb") as file:
             cloudpickle.dump(value, file)  # no copy of a large value in memory
     except Exception as error:  # noqa: BLE001 - pickling runs the value's own code
-        if order.me.rank == 0:
+        if spec.me.rank == 0:
             return _unpicklable(value, error, time.monotonic() - seconds)
         path.write_bytes(cloudpickle.dumps(None))
-    return {"ended": "returned", "seconds": seconds, "value_bytes": path.stat().st_size}
+    return Returned(seconds, path.stat().st_size, {} if rows is None else rows.progress())
 
 
-def _unpicklable(value: Any, error: Exception, started: float) -> Message:
+def _unpicklable(value: Any, error: Exception, started: float) -> Raised:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     problem = f"Your function returned a {kind}, which cannot be pickled: {type(error).__name__}: {error}"
     fix = "Return plain values, arrays or paths; save models and tensors to storage instead."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         problem = f"Your function returned a {kind} for which its node has no room on disk: {error}"
         fix = "Free space in spark.local.dir on the executors, or return less."
-    return _raised(error, problem, started) | {"fix": fix}
+    return dataclasses.replace(_raised(error, problem, started), fix=fix)
 
 
-def _raised(error: BaseException, problem: str, started: float) -> Message:
+def _raised(error: BaseException, problem: str, started: float) -> Raised:
     fix = error.fix if isinstance(error, EmberflowError) else ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         fix = (
@@ -206,13 +205,7 @@ def _raised(error: BaseException, problem: str, started: float) -> Message:
         problem = (
             f"{problem[:half]}\n... {len(problem) - TEXT_LIMIT} characters left out ...\n{problem[-half:]}"
         )
-    return {
-        "ended": "raised",
-        "problem": problem,
-        "fix": fix,
-        "exception_type": type(error).__name__,
-        "seconds": time.monotonic() - started,
-    }
+    return Raised(problem, fix, type(error).__name__, time.monotonic() - started)
 
 
 def _own_frames(error: BaseException) -> str:

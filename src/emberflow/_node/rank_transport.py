@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class RankTransport:
     """Synchronous data parallel training on this node: its connector, and the transport once there is one."""
 
-    def __init__(self, order: NodeSpec) -> None:
-        ranks = sum(node.trains for node in order.plan.nodes)
-        takes_part = order.me.trains and ranks > 1 and not order.plan.is_asynchronous
-        self._connector: Connector = _connector_of(order) if takes_part else SingleRankConnector()
+    def __init__(self, spec: NodeSpec) -> None:
+        ranks = sum(node.trains for node in spec.plan.nodes)
+        takes_part = spec.me.trains and ranks > 1 and not spec.plan.is_asynchronous
+        self._connector: Connector = _connector_of(spec) if takes_part else SingleRankConnector()
         self._transport: Transport | None = None
 
     @property
@@ -57,21 +57,21 @@ class RankTransport:
         return self._transport
 
 
-def _connector_of(order: NodeSpec) -> Connector:
-    spec = RankSpec(
-        rank=order.me.rank,
-        host=order.host,
-        key=order.key,
-        port_range=order.plan.port_range,
-        join_timeout=order.plan.join_timeout,
-        exchange_timeout=order.plan.exchange_timeout,
+def _connector_of(spec: NodeSpec) -> Connector:
+    rank_spec = RankSpec(
+        rank=spec.me.rank,
+        host=spec.host,
+        key=spec.key,
+        port_range=spec.plan.port_range,
+        join_timeout=spec.plan.join_timeout,
+        exchange_timeout=spec.plan.exchange_timeout,
     )
-    return CONNECTORS[order.plan.transport](spec)
+    return CONNECTORS[spec.plan.transport](rank_spec)
 
 
-def open_listener(order: NodeSpec, what: str) -> socket.socket:
+def open_listener(spec: NodeSpec, what: str) -> socket.socket:
     """Listen on this node's host, at a port that others may dial."""
-    return listen(order.host, ports=order.plan.port_range, what=what)
+    return listen(spec.host, ports=spec.plan.port_range, what=what)
 
 
 def endpoint_of(name: str, host: str, listener: socket.socket | None) -> dict[str, str]:

@@ -17,16 +17,16 @@ ENDPOINT = "rows"
 class RowSharing:
     """This node among those that train on each other's rows."""
 
-    def __init__(self, order: NodeSpec) -> None:
-        self._order = order
-        takes_part = order.plan.strategy == "parameter_server" and order.me.trains
-        self._listener = open_listener(order, "rows for other nodes") if takes_part else None
+    def __init__(self, spec: NodeSpec) -> None:
+        self._spec = spec
+        takes_part = spec.plan.strategy == "parameter_server" and spec.me.trains
+        self._listener = open_listener(spec, "rows for other nodes") if takes_part else None
         self._addresses: list[str] = []
 
     @property
     def endpoint(self) -> dict[str, str]:
         """What the others must know of this node."""
-        return endpoint_of(ENDPOINT, self._order.host, self._listener)
+        return endpoint_of(ENDPOINT, self._spec.host, self._listener)
 
     @property
     def takes_part(self) -> bool:
@@ -36,7 +36,7 @@ class RowSharing:
     @property
     def exchange_timeout(self) -> float:
         """Seconds after which a node that does not answer is an error."""
-        return self._order.plan.exchange_timeout
+        return self._spec.plan.exchange_timeout
 
     def ps_work(self, connection: "TaskConnection") -> Callable[[Any], Any] | None:  # noqa: ARG002
         """A parameter server serves TensorFlow's operations instead of calling your function."""
@@ -54,26 +54,26 @@ class RowSharing:
         from emberflow.strategies.parameter_server.row_exchange import Others, RowServer
         from emberflow.strategies.parameter_server.row_sources import Source
 
-        order = self._order
+        spec = self._spec
         assert self._listener is not None  # noqa: S101 - `takes_part` was asked before, for the type checker
         others = Others(
             self._addresses,
-            key=order.key,
-            rank=order.me.rank,
-            join_timeout=order.plan.join_timeout,
-            exchange_timeout=order.plan.exchange_timeout,
+            key=spec.key,
+            rank=spec.me.rank,
+            join_timeout=spec.plan.join_timeout,
+            exchange_timeout=spec.plan.exchange_timeout,
         )
         sources = {
             name: Source(
                 name,
                 make(),
-                rank=order.me.rank,
+                rank=spec.me.rank,
                 first_epoch=first_epoch if name == "train" else 0,
                 others=others,
             )
             for name, make in datasets.items()
         }
         takes = {name: source.take for name, source in sources.items()}
-        limit = order.plan.exchange_timeout
-        RowServer(self._listener, key=order.key, rank=order.me.rank, takes=takes, exchange_timeout=limit)
+        limit = spec.plan.exchange_timeout
+        RowServer(self._listener, key=spec.key, rank=spec.me.rank, takes=takes, exchange_timeout=limit)
         return sources

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from emberflow._node.strategy_services import StrategyServices
 from emberflow._plan.tf_config import ClusterSpec
+from emberflow._protocol.codec import Message
+from emberflow._protocol.node_messages import Serving as ServingMessage
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Serving:
     devices: tuple[str, ...]
     _services: StrategyServices
     _over: threading.Event
-    _send: Callable[[dict[str, Any]], None]
+    _send: Callable[[Message], None]
     report: Callable[..., None]
 
     @property
@@ -140,7 +142,7 @@ class Serving:
             task_index=self.index,
             protocol="grpc",
         )
-        self._send({"serving": server.target})
+        self._send(ServingMessage(server.target))
         self._over.wait()
         raise ServedError
 

@@ -43,16 +43,16 @@ class StrategyServices:
         by_strategy: The same by the strategy's name.
     """
 
-    def __init__(self, order: NodeSpec) -> None:
-        self.parallel = RankTransport(order)
-        self.averaging = Averaging(order)
-        self.sharing = RowSharing(order)
+    def __init__(self, spec: NodeSpec) -> None:
+        self.parallel = RankTransport(spec)
+        self.averaging = Averaging(spec)
+        self.sharing = RowSharing(spec)
         self.by_strategy: dict[str, StrategyService] = {
             "data_parallel": self.parallel,
             "parameter_server": self.sharing,
             "periodic": self.averaging,
         }
-        self._strategy = order.plan.strategy
+        self._strategy = spec.plan.strategy
 
     @property
     def endpoint(self) -> dict[str, str]:

@@ -1,16 +1,28 @@
-"""The node's end of the wire to its task."""
+"""The node's end of its connection to the Spark task."""
 
 import os
 import queue
 import socket
 import threading
+import traceback
 from collections.abc import Callable
+from typing import TypeVar
 
-from emberflow._protocol.frames import Channel, Message
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Cluster, WorkerLost
+from emberflow._protocol.frames import Channel
+from emberflow._protocol.node_messages import Leave, Ping, Pong, Ready, StartNode, StepsAgreed, StepsOffered
+from emberflow.errors import PeerError
+
+Kind = TypeVar("Kind", bound=Message)
 
 
 class TaskConnection:
-    """Anybody may send, one thread receives."""
+    """Any thread may send, one thread receives.
+
+    Attributes:
+        over: Set when chief and workers are done.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._channel = Channel(sock)
@@ -22,27 +34,34 @@ class TaskConnection:
         self._on_lost: list[Callable[[int], None]] = []
         self._losing = threading.Lock()
 
-    def first(self) -> Message:
-        """Return the order, before anything else is heard."""
-        return self._channel.receive()
+    def receive_start(self) -> StartNode:
+        """Return the first message of the task; call it before `listen`."""
+        return _expect(StartNode, self._channel.receive())
 
     def listen(self) -> None:
         """Start the receiving thread."""
-        threading.Thread(target=self._listen, name="emberflow-mailbox", daemon=True).start()
+        threading.Thread(target=self._listen, name="emberflow-receiver", daemon=True).start()
 
     def send(self, message: Message) -> None:
-        """Send one message, whole; threads take turns."""
+        """Send one message; threads take turns."""
         with self._sending:
             self._channel.send(message)
 
-    def ask(self, message: Message) -> Message:
-        """Send a message and wait for its answer."""
+    def join_cluster(self, ready: Ready) -> Cluster:
+        """Tell the addresses of this node; return when all nodes have told theirs."""
+        return _expect(Cluster, self._ask(ready))
+
+    def agree_on_steps(self, steps: int) -> int:
+        """Tell how many steps this rank can fill; return the most that any can."""
+        return _expect(StepsAgreed, self._ask(StepsOffered(steps))).steps
+
+    def _ask(self, message: Message) -> Message:
         with self._asking:
             self.send(message)
             return self._replies.get()
 
-    def watch_lost(self, call: Callable[[int], None]) -> None:
-        """Have `call` told the rank of every worker that the run goes on without, earlier ones too."""
+    def on_worker_lost(self, call: Callable[[int], None]) -> None:
+        """Call `call` with the rank of every worker that the run continues without, earlier ones too."""
         with self._losing:
             self._on_lost.append(call)
             for rank in self._lost:
@@ -58,13 +77,27 @@ class TaskConnection:
         while True:
             try:
                 message = self._channel.receive()
+            except PeerError:
+                traceback.print_exc()
+                os._exit(1)
             except (EOFError, OSError):
-                os._exit(1)  # the task is gone, and the keeper is about to end us
-            if "leave" in message:
-                self.over.set()
-            elif "ping" in message:
-                self.send({"pong": True})
-            elif "lost" in message:
-                self._lose(message["lost"])
-            else:
-                self._replies.put(message)
+                os._exit(1)  # the task is gone, and the keeper is about to kill this process
+            match message:
+                case Leave():
+                    self.over.set()
+                case Ping():
+                    self.send(Pong())
+                case WorkerLost(rank):
+                    self._lose(rank)
+                case _:
+                    self._replies.put(message)
+
+
+def _expect(kind: type[Kind], message: Message) -> Kind:
+    """Return a message of this kind."""
+    if not isinstance(message, kind):
+        raise PeerError(
+            f"The task must send {kind.__name__} now. Received: {message!r:.80}.",
+            fix="Check that driver and executors run the same version of emberflow.",
+        )
+    return message

@@ -1,32 +1,30 @@
-"""JSON messages on a stream: four bytes of length, then UTF-8."""
+"""Messages on a stream: four bytes of length, then the message."""
 
-import json
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any
 
+from emberflow._protocol.codec import Message
+from emberflow._protocol.messages import decode, encode
 from emberflow.errors import PeerError
-
-Message = dict[str, Any]
 
 _HEADER = struct.Struct("!I")
 MAX_FRAME = 64 * 1024 * 1024  # bytes; a longer one is not ours, and must not fill the memory
 
 
 def pack(message: Message) -> bytes:
-    """Return one message as bytes."""
-    body = json.dumps(message).encode()
+    """Return one message as bytes of a stream."""
+    body = encode(message)
     return _HEADER.pack(len(body)) + body
 
 
 def send(sock: socket.socket, message: Message) -> None:
-    """Send one message, whole."""
+    """Send one message."""
     sock.sendall(pack(message))
 
 
 class Frames:
-    """Turns the bytes of one stream into messages, however they were cut."""
+    """Turns the bytes of one stream into messages, in whatever pieces they arrive."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -46,11 +44,11 @@ class Frames:
                 return
             body = bytes(self._buffer[_HEADER.size : end])
             del self._buffer[:end]
-            yield json.loads(body)
+            yield decode(body)
 
 
 class Channel:
-    """Blocking messages over one socket, for a process that waits for one answer at a time."""
+    """Sends and receives messages over one blocking socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -58,7 +56,7 @@ class Channel:
         self._waiting: list[Message] = []
 
     def send(self, message: Message) -> None:
-        """Send one message, whole."""
+        """Send one message."""
         send(self._sock, message)
 
     def receive(self) -> Message:

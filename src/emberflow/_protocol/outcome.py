@@ -1,31 +1,36 @@
-"""How a node ended, as data that travels: by the driver's wire, by Spark's rows, or in an error's text."""
+"""What a task reports of its node: its metrics, and how it ended.
+
+An outcome reaches the driver as a message, in Spark's rows, or inside the text of an error of Spark.
+"""
 
 import json
+import re
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from emberflow._plan.roles import Node
+from emberflow._protocol.codec import Message, read, to_json
 from emberflow.errors import (
     ClusterError,
     ConfigError,
     DataError,
     EmberflowError,
+    FailureCause,
     NodeFailedError,
     NodeLostError,
     PeerError,
     StorageError,
 )
 
-Ending = Literal["returned", "raised", "lost", "refused", "undelivered"]
-
-GONE = "its Spark task ended without a word: the executor or its Python worker was killed"
+TASK_GONE = "its Spark task exited without reporting a result: the executor or its Python worker was killed"
 REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, PeerError, StorageError)}
-# What a value's way can lack so that another attempt would end alike; anything else is a lost node.
+# Errors of delivering a value that another attempt would meet again; anything else is a lost node.
 UNDELIVERED = {kind.__name__: kind for kind in (ClusterError, StorageError)}
 
-# What a node says of itself when another node is the cause.
+# Exceptions that a node raises when another node is the cause.
 COLLATERAL = frozenset(
     {
         "PeerError",
@@ -36,26 +41,58 @@ COLLATERAL = frozenset(
         "ConnectionResetError",
     }
 )
+# Surrounds an outcome inside the text of an exception, which Spark quotes in its own.
+_MARK = "EMBERFLOW-OUTCOME:"
+
+
+class Ending(StrEnum):
+    """How a node ended."""
+
+    RETURNED = "returned"
+    """Your function returned."""
+    RAISED = "raised"
+    """Your function raised."""
+    LOST = "lost"
+    """The process exited without reporting a result, or had to be killed."""
+    REFUSED = "refused"
+    """The node could not start at all."""
+    UNDELIVERED = "undelivered"
+    """Your function returned, but its value did not reach the driver."""
+
+
+@dataclass(frozen=True)
+class MetricReport(Message):
+    """Node to task to driver: one call of ``ctx.report``.
+
+    Attributes:
+        values: Name to number.
+        step: The step they belong to, if your function named one.
+        seconds: Seconds since your function was called.
+    """
+
+    values: dict[str, float]
+    step: int | None
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How one node ended.
+class Outcome(Message):
+    """Task to driver: how one node ended.
 
     Attributes:
-        ending: "returned"; "raised" by your function; "lost" without a word; "refused" to start at all;
-            "undelivered" if your function returned, but its value did not get to the driver.
-        problem: What happened, in one or more lines; for "raised" the traceback.
+        ending: How.
+        cause: Why, where the driver acts on it.
+        problem: What happened, in one or more lines; for `Ending.RAISED` the traceback.
         fix: What to do, where it is known; "" takes the usual sentence.
         exception_type: The class's name: of your function's exception, or of our own when it was refused.
         is_transient: Whether it was refused for a reason that may pass, such as storage that cannot be reached.
-        goes_on: Whether the others can go on without it.
+        is_tolerable: Whether the run can continue without it.
         value_bytes: Size of the pickled value.
         value_way: How it gets to the driver: "rows", "driver" over a connection, or "storage".
         value_mac: What proves that a stored value is the node's own.
         gpus: What was seen of the node's own GPUs, one dictionary each.
-        feed: Rows and bytes that were fed to it, and who waited for whom.
-        metrics: What it reported, where no wire brought that to the driver before.
+        feed: Rows and bytes that were fed to it, and which side waited for the other.
+        metrics: What it reported, where no connection to the driver has sent it before.
     """
 
     rank: int
@@ -63,11 +100,12 @@ class Outcome:
     index: int
     host: str
     ending: Ending
+    cause: FailureCause = FailureCause.OTHER
     problem: str = ""
     fix: str = ""
     exception_type: str = ""
     is_transient: bool = False
-    goes_on: bool = False
+    is_tolerable: bool = False
     seconds: float = 0.0
     devices: tuple[str, ...] = ()
     log_tail: str = ""
@@ -76,7 +114,7 @@ class Outcome:
     value_mac: str = ""
     gpus: tuple[dict[str, Any], ...] = ()
     feed: dict[str, Any] = field(default_factory=dict)
-    metrics: tuple[dict[str, Any], ...] = ()
+    metrics: tuple[MetricReport, ...] = ()
 
     @property
     def name(self) -> str:
@@ -86,34 +124,42 @@ class Outcome:
     @property
     def is_collateral(self) -> bool:
         """Whether this looks like the consequence of another node's end."""
-        return self.ending == "raised" and self.exception_type in COLLATERAL
+        return self.ending is Ending.RAISED and self.exception_type in COLLATERAL
 
     def to_json(self) -> str:
         """Return all of it as text."""
-        return json.dumps(asdict(self))
+        return to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> "Outcome":
         """Return what `to_json` wrote."""
-        fields = json.loads(text)
-        return cls(**fields | {name: tuple(fields[name]) for name in ("devices", "gpus", "metrics")})
+        return read(cls, json.loads(text))
+
+    def to_error_text(self) -> str:
+        """Return all of it as the text of an exception, from which `outcome_in` reads it again."""
+        return f"{_MARK}{self.to_json()}{_MARK}"
 
     def error(self, others: tuple[str, ...] = ()) -> EmberflowError:
         """Return the error to raise on the driver."""
+        error = self._error(others)
+        error.cause = self.cause
+        return error
+
+    def _error(self, others: tuple[str, ...]) -> EmberflowError:
         where = f"{self.name.capitalize()} on {self.host}"
-        if self.ending == "refused":
+        if self.ending is Ending.REFUSED:
             kind = REFUSALS.get(self.exception_type, ClusterError)
             refused = kind(f"{where} could not run: {self.problem.rstrip()}", fix=self.fix)
             refused.is_transient = self.is_transient
             return refused
-        if self.ending == "undelivered" and self.exception_type in UNDELIVERED:
+        if self.ending is Ending.UNDELIVERED and self.exception_type in UNDELIVERED:
             told = f"{where} could not deliver what your function returned: {self.problem.rstrip()}"
             return UNDELIVERED[self.exception_type](told, fix=self.fix)
         known = {"rank": self.rank, "role": self.role, "host": self.host, "others": others}
-        if self.ending == "raised":
+        if self.ending is Ending.RAISED:
             failed = NodeFailedError(
                 f"{where} failed. Your function raised:\n{self.problem.rstrip()}",
-                fix=self.fix or "Mend the function; run it with workers=1 to debug it alone.",
+                fix=self.fix or "Correct the function; run it with workers=1 to debug it alone.",
                 log_tail=self.log_tail,
                 **known,  # type: ignore[arg-type]
             )
@@ -121,7 +167,8 @@ class Outcome:
             failed.exception_type = self.exception_type
             failed.is_collateral = self.is_collateral
             return failed
-        did = "could not deliver what your function returned" if self.ending == "undelivered" else "was lost"
+        is_undelivered = self.ending is Ending.UNDELIVERED
+        did = "could not deliver what your function returned" if is_undelivered else "was lost"
         return NodeLostError(
             f"{where} {did}: {self.problem.rstrip()}",
             fix=self.fix or "Look at the executor's log on that host.",
@@ -130,8 +177,21 @@ class Outcome:
         )
 
 
+def outcome_in(text: str) -> Outcome | None:
+    """Return the outcome inside the text of an error, if a task has put one there."""
+    found = re.search(f"{_MARK}(.+?){_MARK}", text, re.DOTALL)
+    return Outcome.from_json(found[1]) if found else None
+
+
 def outcome_of(
-    node: Node, host: str, ending: Ending, *, problem: str, fix: str, exception_type: str = ""
+    node: Node,
+    host: str,
+    ending: Ending,
+    *,
+    problem: str,
+    fix: str,
+    exception_type: str = "",
+    cause: FailureCause = FailureCause.OTHER,
 ) -> Outcome:
     """Return the outcome of a node of which no more is known than how it ended."""
     return Outcome(
@@ -140,22 +200,27 @@ def outcome_of(
         index=node.index,
         host=host,
         ending=ending,
+        cause=cause,
         problem=problem,
         fix=fix,
         exception_type=exception_type,
     )
 
 
-def gone_outcome(node: Node, host: str, problem: str = GONE) -> Outcome:
-    """Return the outcome of a node whose Spark task ended before it told anything."""
-    return outcome_of(
-        node,
-        host,
-        "lost",
-        problem=problem,
-        fix="Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
-        "spark.executor.memoryOverhead.",
+def gone_outcome(node: Node, host: str) -> Outcome:
+    """Return the outcome of a node whose Spark task exited without reporting a result."""
+    return lost_outcome(node, host, problem=TASK_GONE, cause=FailureCause.TASK_GONE)
+
+
+def lost_outcome(
+    node: Node, host: str, *, problem: str, fix: str = "", cause: FailureCause = FailureCause.OTHER
+) -> Outcome:
+    """Return the outcome of a node that the driver itself found to be lost."""
+    usual = (
+        "Look at the executor's log and at Spark's list of lost executors; if memory ran out, raise "
+        "spark.executor.memoryOverhead."
     )
+    return outcome_of(node, host, Ending.LOST, problem=problem, fix=fix or usual, cause=cause)
 
 
 def error_of(failures: Sequence[Outcome]) -> EmberflowError:
@@ -168,18 +233,6 @@ def error_of(failures: Sequence[Outcome]) -> EmberflowError:
         if other.rank != cause.rank and other.problem.strip()
     )
     return cause.error(others)
-
-
-def undelivered_outcome(node: Node, host: str, event: Mapping[str, str]) -> Outcome:
-    """Return the outcome of a node whose value the driver could not take in."""
-    return outcome_of(
-        node,
-        host,
-        "undelivered",
-        problem=event["undelivered"],
-        fix=event["fix"],
-        exception_type=event["error"],
-    )
 
 
 def describe_exit(status: int | None) -> tuple[str, str]:
@@ -207,12 +260,12 @@ def describe_exit(status: int | None) -> tuple[str, str]:
         )
     return (
         f"its process exited with status {status} before your function returned",
-        "Let the function return or raise; os._exit ends the node without a word.",
+        "Let the function return or raise; os._exit ends the node without a result.",
     )
 
 
 def describe_stop(limit: float) -> tuple[str, str]:
-    """Return what it means that a node gave no sign of life for so many seconds, and what to do about it."""
+    """Return what it means that a node has not answered for so many seconds, and what to do about it."""
     return (
         f"its process has not answered for {limit:g} s (exchange_timeout), as if it was stopped, and had to be ended",
         "See who stopped it (SIGSTOP, a debugger) and whether its host swaps, or raise exchange_timeout.",

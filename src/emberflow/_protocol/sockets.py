@@ -73,22 +73,22 @@ def _listen_at(
 
 
 def dial(
-    host: str, port: int, key: bytes, purpose: str, timeout: float, *, patience: float = 0.0
+    host: str, port: int, key: bytes, purpose: str, timeout: float, *, busy_timeout: float = 0.0
 ) -> socket.socket:
-    """Return a blocking connection that both sides have proven.
+    """Return a blocking connection on which both sides are authenticated.
 
     Args:
         host: Name or address; an IPv6 address with or without brackets.
         port: Where it listens.
         key: The shared secret.
         purpose: What the connection is for; both sides must say the same.
-        timeout: Seconds until somebody must be there who speaks our protocol.
-        patience: Seconds for everything, if that is more: whoever is there may have too many connections, and turn
-            this one away several times.
+        timeout: Seconds until a server must have answered in our protocol.
+        busy_timeout: Seconds for everything, if that is more: a server with too many connections refuses this one
+            several times.
 
     Raises:
-        OSError: Nobody listens there.
-        PeerError: Whoever listens there does not hold the key, or has turned us away until the end.
+        OSError: No server listens there.
+        PeerError: The server does not hold the key, or has refused this connection until the end.
     """
     started = time.monotonic()
     deadline = started + timeout
@@ -96,25 +96,25 @@ def dial(
     while True:
         pause = next(pauses)
         try:
-            return _dial_once(unbracketed(host), port, key, purpose, deadline, is_patient=patience > 0)
+            return _dial_once(unbracketed(host), port, key, purpose, deadline, may_be_busy=busy_timeout > 0)
         except HandshakeClosedError as error:
             if error.is_ours:
-                deadline = max(deadline, started + patience)
+                deadline = max(deadline, started + busy_timeout)
             if time.monotonic() + pause >= deadline:
                 raise
         except OSError as error:
             if not _is_passing(error) or time.monotonic() + pause >= deadline:
                 raise
-        time.sleep(pause)  # nobody can tell us when it has room again
+        time.sleep(pause)  # the server does not say when it has room again
 
 
 def _dial_once(
-    host: str, port: int, key: bytes, purpose: str, deadline: float, *, is_patient: bool
+    host: str, port: int, key: bytes, purpose: str, deadline: float, *, may_be_busy: bool
 ) -> socket.socket:
     left = max(deadline - time.monotonic(), deadlines.SHORTEST_WAIT)
     sock = socket.create_connection((host, port), timeout=min(left, deadlines.CONNECT_ONCE_TIMEOUT))
     try:
-        least = deadlines.HANDSHAKE_TIMEOUT if is_patient else deadlines.SHORTEST_WAIT
+        least = deadlines.HANDSHAKE_TIMEOUT if may_be_busy else deadlines.SHORTEST_WAIT
         left = max(deadline - time.monotonic(), least)
         prove_as_client(sock, key, purpose, limit=left)
         sock.settimeout(None)

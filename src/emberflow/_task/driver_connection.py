@@ -5,30 +5,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from emberflow._protocol import sockets
-from emberflow._protocol.frames import Message, send
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import Join, OpenValues
+from emberflow._protocol.frames import send
 
 PURPOSE = "node to driver"
-VALUES = "values"  # what a connection says first that is not a node's own
 
 
 def dial(
-    address: Sequence[Any], key: bytes, rank: int, host: str, timeout: float, *, patience: float = 0.0
+    address: Sequence[Any], key: bytes, rank: int, host: str, timeout: float, *, busy_timeout: float = 0.0
 ) -> socket.socket:
-    """Return a proven connection to the hub, from the task's side; OSError or PeerError if there is none."""
-    return _dial(address, key, {"join": rank, "host": host}, timeout, patience)
+    """Return an authenticated connection to the hub; OSError or PeerError if there is none."""
+    return _dial(address, key, Join(rank, host), timeout, busy_timeout)
 
 
 def dial_values(
-    address: Sequence[Any], key: bytes, timeout: float, *, patience: float = 0.0
+    address: Sequence[Any], key: bytes, timeout: float, *, busy_timeout: float = 0.0
 ) -> socket.socket:
-    """Return a proven connection for large values; the driver speaks first on it."""
-    return _dial(address, key, {VALUES: True}, timeout, patience)
+    """Return an authenticated connection for large values; the driver sends first on it."""
+    return _dial(address, key, OpenValues(), timeout, busy_timeout)
 
 
 def _dial(
-    address: Sequence[Any], key: bytes, first: Message, timeout: float, patience: float
+    address: Sequence[Any], key: bytes, first: Message, timeout: float, busy_timeout: float
 ) -> socket.socket:
-    sock = sockets.dial(address[0], int(address[1]), key, PURPOSE, timeout, patience=patience)
+    host, port = address
+    sock = sockets.dial(host, int(port), key, PURPOSE, timeout, busy_timeout=busy_timeout)
     try:
         send(sock, first)
     except BaseException:

@@ -1,27 +1,45 @@
-"""The next thing that a task hears, from its node, the keeper or the driver."""
+"""What a task can be told while it waits: messages of node, keeper and driver, and events of the task itself."""
 
-import queue
-from typing import Any
+from dataclasses import dataclass
 
-from emberflow._protocol.frames import Message
-from emberflow._task.node_monitor import NodeMonitor
+from emberflow._protocol.codec import Message
+from emberflow._protocol.node_messages import NodeExited
+from emberflow.errors import EmberflowError
+
+
+@dataclass(frozen=True)
+class KeeperGone:
+    """Monitor to runner: the keeper's output has closed."""
+
+
+@dataclass(frozen=True)
+class DriverGone:
+    """Monitor or exchange to runner: the connection to the driver, or Spark's barrier, is gone."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class NodeStopped:
+    """Monitor to runner: the node has not answered for `limit` seconds, and is being killed for that."""
+
+    limit: float
+
+
+@dataclass(frozen=True)
+class FeedFailed:
+    """Row writer to runner: the node gets no more rows."""
+
+    error: EmberflowError
+
+
+TaskEvent = Message | KeeperGone | DriverGone | NodeStopped | FeedFailed
 
 
 class QuitError(Exception):
     """The driver has told this task to end, or is gone."""
 
 
-def next_event(watch: NodeMonitor, timeout: float | None = None) -> Any:
-    """Return the next event, or None at the timeout; `QuitError` when the driver wants us gone."""
-    try:
-        event = watch.queue.get(timeout=timeout)
-    except queue.Empty:
-        return None
-    if "quit" in event or "driver_gone" in event:
-        raise QuitError
-    return event
-
-
-def is_end(event: Message) -> bool:
+def is_exit(event: TaskEvent) -> bool:
     """Tell whether the node's process is over."""
-    return "exit" in event or "keeper_gone" in event
+    return isinstance(event, NodeExited | KeeperGone)

@@ -1,6 +1,5 @@
 """Starting a keeper with its node, from the task's side, and ending both."""
 
-import json
 import os
 import shutil
 import socket
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberflow._plan import deadlines
+from emberflow._protocol.messages import encode
+from emberflow._protocol.node_messages import KeeperOrder
 
 KEEPER = Path(__file__).parent.parent / "_keeper" / "main.py"
 
@@ -67,15 +68,15 @@ def running_node(
     held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
     node_fds = (theirs.fileno(), their_feed.fileno(), log_w)
     argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])]
-    order = {
-        "argv": argv,
-        "environment": environment,
-        "folders": [str(folder), temporary],
-        "held_fds": held,
-        "jvm_fd": jvm,
-        "log_fd": log_w,
-        "node_fds": node_fds,
-    }
+    order = KeeperOrder(
+        argv=argv,
+        environment=environment,
+        folders=[str(folder), temporary],
+        held_fds=held,
+        jvm_fd=jvm,
+        log_fd=log_w,
+        node_fds=node_fds,
+    )
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", str(KEEPER)],
         stdin=subprocess.PIPE,
@@ -93,7 +94,7 @@ def running_node(
     stdin, stdout = keeper.stdin, keeper.stdout
     assert stdin is not None and stdout is not None  # noqa: S101, PT018 - both are pipes, for the type checker
     try:
-        stdin.write(json.dumps(order).encode() + b"\n")
+        stdin.write(encode(order) + b"\n")
         yield NodeProcess(control, feed, log_r, stdout.fileno(), keeper)
     finally:
         with suppress(BrokenPipeError):

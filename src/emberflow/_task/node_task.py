@@ -1,4 +1,4 @@
-"""What runs inside each Spark task: find out who we are, run one node, hand back what came of it."""
+"""What runs inside each Spark task: find out which node it is, run that node, return its outcome and value."""
 
 import dataclasses
 import hmac
@@ -22,16 +22,17 @@ from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.frames import send
-from emberflow._protocol.outcome import Outcome, outcome_of
+from emberflow._protocol.outcome import Ending, Outcome, outcome_of
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial
 from emberflow._task.events import QuitError
 from emberflow._task.gpu_claims import await_free
 from emberflow._task.gpus import claimed_by_nvml, gpu_environment, visible_devices
+from emberflow._task.node_outcomes import NodeOutcomes
 from emberflow._task.node_runner import NodeRunner
 from emberflow._task.row_writer import DataSpec, RowWriter
 from emberflow._task.value_client import ROWS, ValueClient, ValuePlan
-from emberflow.errors import EmberflowError
+from emberflow.errors import EmberflowError, FailureCause
 
 if TYPE_CHECKING:
     import socket
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
 CHUNK = 8 * 1024 * 1024  # bytes of a value in one row: Spark holds several copies of a row in memory
-MARK = "EMBERFLOW-OUTCOME:"
-UNREACHABLE = "could not reach the driver"
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH", "_SPARK_AUTH_SECRET")
 
 
@@ -59,7 +58,7 @@ class TaskSpec:
 
 
 class NodeOutcomeError(EmberflowError):
-    """Carries an outcome out of the stage, where no wire to the driver can."""
+    """Carries an outcome out of the stage, where no connection to the driver can."""
 
 
 def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -76,20 +75,20 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         driver = _dial(spec, me, host)
         if driver is not None:
             held.callback(driver.close)
-        delivery = ValueClient(spec.values, spec.plan, spec.key, me.rank, is_dialled=driver is not None)
-        held.callback(delivery.close)
+        values = ValueClient(spec.values, spec.plan, spec.key, me.rank, is_dialled=driver is not None)
+        held.callback(values.close)
         try:
-            outcome, value = _run_node(spec, me, host, driver, context, batches, delivery)
+            outcome, value = _run_node(spec, me, host, driver, context, batches, values)
         except QuitError:
             return
-        except Exception as error:  # noqa: BLE001 - else the driver would take this task for a killed one
+        except Exception as error:  # noqa: BLE001 - else the driver would believe that this task was killed
             traceback.print_exc()
             outcome, value = _crashed(me, host, error), None
             if driver is not None:
                 with suppress(OSError):
-                    send(driver, {"outcome": outcome.to_json()})
+                    send(driver, outcome)
         held.enter_context(value or nullcontext())
-        if outcome.ending != "returned" and not outcome.goes_on and driver is None:
+        if outcome.ending is not Ending.RETURNED and not outcome.is_tolerable and driver is None:
             raise _outcome_error(outcome)
         yield from _rows(outcome, value)
 
@@ -101,14 +100,14 @@ def _run_node(
     driver: "socket.socket | None",
     context: "BarrierTaskContext",
     rows: "Iterator[pa.RecordBatch]",
-    delivery: ValueClient | None = None,
+    values: ValueClient | None = None,
 ) -> tuple[Outcome, IO[bytes] | None]:
-    """Give the node its folder and its devices, and let it live."""
+    """Give the node its folder and its devices, and run it."""
     plan = spec.plan
     with ExitStack() as held:
         folder = _make_folder(plan, me)
         held.callback(shutil.rmtree, folder, ignore_errors=True)
-        order = NodeSpec(
+        node_spec = NodeSpec(
             me=me,
             plan=plan,
             host=host,
@@ -121,24 +120,24 @@ def _run_node(
         )
         try:
             check_here(plan)
-            order = dataclasses.replace(order, devices=_devices_of(plan, me, context, held))
-            if delivery is not None:
-                delivery.check()
-                order = dataclasses.replace(order, fn_path=delivery.fetch_function(folder))
+            node_spec = dataclasses.replace(node_spec, devices=_devices_of(plan, me, context, held))
+            if values is not None:
+                values.check()
+                node_spec = dataclasses.replace(node_spec, fn_path=values.fetch_function(folder))
         except EmberflowError as error:
-            outcome = NodeRunner(order).refusal(error)
+            outcome = NodeOutcomes(node_spec).refusal(error)
             if driver is not None:
-                send(driver, {"outcome": outcome.to_json()})
+                send(driver, outcome)
             return outcome, None
-        pouring = _pouring(spec, me, rows, folder) if spec.data.names and me.trains else None
-        if pouring is not None:
-            held.callback(pouring.close)
-        runner = NodeRunner(order, pouring, delivery)
-        environment = _environment(plan, me) | gpu_environment(order.devices)
+        row_writer = _row_writer(spec, me, rows, folder) if spec.data.names and me.trains else None
+        if row_writer is not None:
+            held.callback(row_writer.close)
+        runner = NodeRunner(node_spec, row_writer, values)
+        environment = _environment(plan, me) | gpu_environment(node_spec.devices)
         return runner.run(environment, driver, context), runner.value
 
 
-def _pouring(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", folder: Path) -> RowWriter:
+def _row_writer(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", folder: Path) -> RowWriter:
     ranks = sum(node.trains for node in spec.plan.nodes)
     return RowWriter(
         spec.data, rank=me.rank, ranks=ranks, rows=rows if spec.data.frames else iter(()), folder=folder
@@ -165,7 +164,7 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
         return None
     try:
         return dial(
-            address, spec.key, me.rank, host, deadlines.DIAL_TIMEOUT, patience=spec.plan.start_timeout
+            address, spec.key, me.rank, host, deadlines.DIAL_TIMEOUT, busy_timeout=spec.plan.start_timeout
         )
     except (OSError, EmberflowError) as error:
         if spec.plan.meeting == "barrier":
@@ -173,8 +172,9 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
         refused = outcome_of(
             me,
             host,
-            "refused",
-            problem=f"it {UNREACHABLE} at {address_of(*address)} ({error})",
+            Ending.REFUSED,
+            cause=FailureCause.DRIVER_UNREACHABLE,
+            problem=f"it could not reach the driver at {address_of(*address)} ({error})",
             fix="Let executors reach the driver's host on any port or on those of port_range=..., or pass "
             "driver_host=... with an address that they can reach.",
         )
@@ -182,18 +182,18 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
 
 
 def _crashed(me: Node, host: str, error: Exception) -> Outcome:
-    """Return the outcome of a node whose task raised what nobody expected."""
+    """Return the outcome of a node whose task raised an unexpected error."""
     return outcome_of(
         me,
         host,
-        "lost",
+        Ending.LOST,
         problem=f"its Spark task raised {type(error).__name__}: {error}",
         fix="Look at the executor's log on that host; it has the whole traceback.",
     )
 
 
 def _outcome_error(outcome: Outcome) -> NodeOutcomeError:
-    return NodeOutcomeError(MARK + outcome.to_json() + MARK, fix="See the driver's own error.")
+    return NodeOutcomeError(outcome.to_error_text(), fix="See the driver's own error.")
 
 
 def check_here(plan: RunPlan) -> None:
@@ -256,7 +256,7 @@ def _rows(outcome: Outcome, value: IO[bytes] | None) -> "Iterator[pa.RecordBatch
     """Yield the outcome, and the value in chunks unless it went another way."""
     import pyarrow as pa
 
-    is_here = value is not None and outcome.value_way == ROWS and outcome.ending != "undelivered"
+    is_here = value is not None and outcome.value_way == ROWS and outcome.ending is not Ending.UNDELIVERED
     source = value if value is not None and is_here else io.BytesIO()
     part, text = 0, outcome.to_json()
     while (chunk := source.read(CHUNK)) or part == 0:

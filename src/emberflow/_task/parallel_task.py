@@ -1,4 +1,4 @@
-"""What runs inside each task of `ef.run_parallel`: one node that meets nobody."""
+"""What runs inside each task of `ef.run_parallel`: one node without others."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ ALONE_SCHEMA = "task long, part long, outcome string, value binary"
 
 
 class Alone:
-    """A task's context whose barrier is always complete, since there is nobody to wait for."""
+    """A task's context whose barrier is always complete, since there is no other task to wait for."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -26,12 +26,12 @@ class Alone:
         return self._context.resources()
 
     def allGather(self, message: str) -> list[str]:  # noqa: N802 - Spark's name
-        """Return everybody's message: our own."""
+        """Return the messages of all tasks: this one's."""
         return [message]
 
 
 def alone_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Run one node; yield how it ended, and its value in chunks. A failure is told, not raised: others go on."""
+    """Run one node; yield how it ended, and its value in chunks. A failure is an outcome, not an error here."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -41,10 +41,10 @@ def alone_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterat
     number = context.partitionId()
     me = Node(rank=0, role="chief", index=number)
     spec = dataclasses.replace(orders, plan=dataclasses.replace(orders.plan, nodes=(me,)))
-    delivery = ValueClient(spec.values, spec.plan, spec.key, number, is_late=True)
+    values = ValueClient(spec.values, spec.plan, spec.key, number, is_late=True)
     here: Any = Alone(context)
-    with closing(delivery):
-        outcome, value = _run_node(spec, me, _own_host(), None, here, iter(()), delivery)
+    with closing(values):
+        outcome, value = _run_node(spec, me, _own_host(), None, here, iter(()), values)
     with value or nullcontext():
         for batch in _rows(outcome, value):
             columns = [pa.array([number] * batch.num_rows), *batch.columns[1:]]

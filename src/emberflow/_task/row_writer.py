@@ -18,9 +18,11 @@ from emberflow._feed.source_errors import translated_errors
 from emberflow._feed.spool import SpoolFile, SpoolWriter
 from emberflow._feed.stream import first_facts
 from emberflow._plan import deadlines
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import RowsWritten
 from emberflow.errors import EmberflowError
 
-Tell = Callable[[dict[str, Any]], None]
+Send = Callable[[Message], None]
 
 
 class RowsEndedError(EmberflowError):
@@ -52,7 +54,7 @@ class DataSpec:
 
 
 class RowWriter:
-    """One rank's rows on their way to its node.
+    """Writes one rank's rows for its node: into spools, or into a stream.
 
     Args:
         spec: What there is.
@@ -74,9 +76,9 @@ class RowWriter:
         self._thread: threading.Thread | None = None
         self._is_over = False
         self._facts: dict[str, ShardFacts] = {}
-        self._said = time.monotonic()
+        self._reported = time.monotonic()
 
-    def prepare(self, tell: Tell, is_over: Callable[[], bool]) -> None:
+    def prepare(self, send: Send, is_over: Callable[[], bool]) -> None:
         """Spool all rows; or, when they are not kept, look at the first of them."""
         if not self._spec.cache:
             (name,) = self._spec.names
@@ -95,10 +97,10 @@ class RowWriter:
                     open_[name].write(batch)
                 self.progress.rows += batch.num_rows
                 self.progress.bytes += batch.nbytes
-                self._say(tell)
+                self._report(send)
             self._spools = {name: writer.finish() for name, writer in open_.items()}
         self._facts = {name: spool.facts for name, spool in self._spools.items()}
-        self._say(tell, is_last=True)
+        self._report(send, is_last=True)
 
     def facts(self) -> Mapping[str, ShardFacts]:
         """Return what is known of this rank's shards, by name."""
@@ -115,7 +117,7 @@ class RowWriter:
             send_spool(sock, name, spool)
         if not self._spec.cache:
             self._thread = threading.Thread(
-                target=self._pour, args=(sock, on_error), name="emberflow-pour", daemon=True
+                target=self._stream_rows, args=(sock, on_error), name="emberflow-row-writer", daemon=True
             )
             self._thread.start()
 
@@ -135,7 +137,7 @@ class RowWriter:
         if self._thread is not None:
             self._thread.join(deadlines.STREAM_END_TIMEOUT)
 
-    def _pour(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
+    def _stream_rows(self, sock: socket.socket, on_error: Callable[[EmberflowError], None]) -> None:
         (name,) = self._spec.names
         try:
             with translated_errors(name):
@@ -181,9 +183,9 @@ class RowWriter:
                 if self._is_over:
                     return
 
-    def _say(self, tell: Tell, *, is_last: bool = False) -> None:
-        """Tell the driver how far we are, at most once a second."""
+    def _report(self, send: Send, *, is_last: bool = False) -> None:
+        """Tell the driver how many rows are written, at most once per second."""
         now = time.monotonic()
-        if is_last or now - self._said >= deadlines.FEED_REPORT_INTERVAL:
-            self._said = now
-            tell({"fed": self.progress.as_dict()})
+        if is_last or now - self._reported >= deadlines.FEED_REPORT_INTERVAL:
+            self._reported = now
+            send(RowsWritten(self.progress.as_dict()))

@@ -24,14 +24,14 @@ from emberflow._protocol.file_transfer import (
     send_file,
     send_request,
 )
+from emberflow._protocol.outcome import Ending
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial_values
-from emberflow.errors import ClusterError, EmberflowError, NodeLostError, StorageError
+from emberflow.errors import ClusterError, EmberflowError, FailureCause, NodeLostError, StorageError
 
 ROWS, DRIVER, STORAGE = "rows", "driver", "storage"
 SMALL = 1 << 20  # of the chief: as rows, which costs nothing then
 OTHERS_SMALL = 64 * 1024  # of other nodes; the driver gets no larger value of theirs
-NO_FUNCTION = "could not fetch your function"
 FUNCTION_FILE = "function.pickle"
 
 
@@ -129,13 +129,13 @@ class ValueClient:
             self.close()  # only the chief brings a large value back
         return str(path)
 
-    def deliver(self, value: IO[bytes], size: int) -> tuple[str, dict[str, str]]:
-        """Bring the value on its way; return the node's ending, and what the driver must know beside it."""
+    def deliver(self, value: IO[bytes], size: int) -> tuple[Ending, dict[str, str]]:
+        """Send the value, or leave it to the rows; return the node's ending, and further fields of its outcome."""
         try:
-            return "returned", self._deliver(value, size)
+            return Ending.RETURNED, self._deliver(value, size)
         except EmberflowError as error:
             known = {"problem": error.problem, "fix": error.fix, "exception_type": type(error).__name__}
-            return "undelivered", known
+            return Ending.UNDELIVERED, known
 
     def _deliver(self, value: IO[bytes], size: int) -> dict[str, str]:
         if size <= SMALL:
@@ -163,7 +163,7 @@ class ValueClient:
         try:
             with ExitStack() as held:
                 sock = dial_values(
-                    address, self._key, deadlines.DIAL_TIMEOUT, patience=self._plan.start_timeout
+                    address, self._key, deadlines.DIAL_TIMEOUT, busy_timeout=self._plan.start_timeout
                 )
                 held.callback(sock.close)
                 sock.settimeout(self._plan.start_timeout)
@@ -176,11 +176,13 @@ class ValueClient:
         return sock
 
     def _no_function(self, why: str) -> ClusterError:
-        return ClusterError(
-            f"it {NO_FUNCTION} of {megabytes(self._values.function_bytes)}: {why}",
+        error = ClusterError(
+            f"it could not fetch your function of {megabytes(self._values.function_bytes)}: {why}",
             fix="Let executors reach the driver's host on any port, pass driver_host=... with an address that they "
             "can reach, or let the function read its data from storage.",
         )
+        error.cause = FailureCause.FUNCTION_NOT_FETCHED
+        return error
 
     def _send(self, sock: socket.socket, value: IO[bytes], size: int) -> None:
         try:

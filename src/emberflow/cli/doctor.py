@@ -98,7 +98,7 @@ def _no_answer(master: str, timeout: float) -> Finding:
 
 
 def _no_session(master: str, log: str) -> Finding:
-    from emberflow._driver.job import known_error
+    from emberflow._driver.spark_errors import known_error
 
     lines = [line for line in log.strip().splitlines() if line.strip()]
     last = next(

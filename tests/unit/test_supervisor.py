@@ -2,7 +2,7 @@
 
 import pytest
 
-from emberflow._driver.job import translate
+from emberflow._driver.spark_errors import translate
 from emberflow._driver.supervisor import _may_restart
 from emberflow.config import RunConfig
 from emberflow.errors import (

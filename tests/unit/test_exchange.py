@@ -1,6 +1,5 @@
 """Exchange by Spark's barrier, which knows one exchange only: that of all ranks."""
 
-import json
 import queue
 import threading
 from collections.abc import Iterator
@@ -12,8 +11,11 @@ import pyarrow as pa
 import pytest
 
 from emberflow._feed.shard_facts import ShardFacts, observe
+from emberflow._protocol.driver_messages import Gathered
+from emberflow._protocol.messages import encode
+from emberflow._task.events import DriverGone
 from emberflow._task.exchange import BarrierExchange
-from emberflow._task.startup_exchange import MEET, brought_by, meeting_of
+from emberflow._task.startup_exchange import cluster_of, startup_facts
 
 WITHIN = 10.0
 
@@ -38,27 +40,29 @@ class Barrier:
 
 @contextmanager
 def ranks_of(count: int) -> "Iterator[tuple[list[BarrierExchange], list[queue.Queue[Any]]]]":
-    """Give the gatherings of all ranks; afterwards none of their threads is left."""
+    """Give the exchanges of all ranks; afterwards none of their threads is left."""
     barrier = Barrier(count)
-    watches = [SimpleNamespace(queue=queue.Queue()) for _ in range(count)]
+    monitors = [SimpleNamespace(events=queue.Queue()) for _ in range(count)]
     threads = set(threading.enumerate())
-    gatherings = [BarrierExchange(watch, barrier.context(rank), rank) for rank, watch in enumerate(watches)]  # type: ignore[arg-type]
-    yield gatherings, [watch.queue for watch in watches]
-    for gathering in gatherings:
-        gathering.close()
+    exchanges = [
+        BarrierExchange(monitor, barrier.context(rank), rank) for rank, monitor in enumerate(monitors)
+    ]  # type: ignore[arg-type]
+    yield exchanges, [monitor.events for monitor in monitors]
+    for exchange in exchanges:
+        exchange.close()
     for thread in set(threading.enumerate()) - threads:
         thread.join(WITHIN)
         assert not thread.is_alive()
 
 
 def test_all_get_all_values_in_rank_order() -> None:
-    with ranks_of(3) as (gatherings, answers):
-        for rank, gathering in enumerate(gatherings):
-            gathering.start("most-1", {"rank": rank})
+    with ranks_of(3) as (exchanges, answers):
+        for rank, exchange in enumerate(exchanges):
+            exchange.start("steps-1", {"rank": rank})
         for answer in answers:
             event = answer.get(timeout=WITHIN)
-            assert event == {"gathered": "most-1", "values": [{"rank": 0}, {"rank": 1}, {"rank": 2}]}
-            assert json.dumps(event)
+            assert event == Gathered("steps-1", [{"rank": 0}, {"rank": 1}, {"rank": 2}])
+            assert encode(event)
 
 
 @pytest.mark.parametrize("has_empty", [False, True])
@@ -66,49 +70,49 @@ def test_a_meeting_by_the_barrier_is_that_of_the_driver(has_empty: bool) -> None
     batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
     facts = ShardFacts(rows=2, digest="d", schema=batch.schema, columns=observe(batch))
     shards = [facts, facts, ShardFacts() if has_empty else facts]
-    brought = [brought_by({"tf": f"host-{rank}:1"}, {"train": part}) for rank, part in enumerate(shards)]
-    with ranks_of(3) as (gatherings, answers):
-        for gathering, mine in zip(gatherings, brought, strict=True):
-            gathering.start(MEET, mine)
+    brought = [startup_facts({"tf": f"host-{rank}:1"}, {"train": part}) for rank, part in enumerate(shards)]
+    with ranks_of(3) as (exchanges, answers):
+        for exchange, mine in zip(exchanges, brought, strict=True):
+            exchange.start_up(mine)
         for answer in answers:
-            assert answer.get(timeout=WITHIN) == {"gathered": MEET, "values": meeting_of(brought)}
-        for gathering in gatherings:
-            gathering.start("done", None)
+            assert answer.get(timeout=WITHIN) == cluster_of(brought)
+        for exchange in exchanges:
+            exchange.start("done", None)
         for answer in answers:
-            assert answer.get(timeout=WITHIN)["gathered"] == "done"
+            assert answer.get(timeout=WITHIN).tag == "done"
 
 
 def test_those_who_are_done_are_not_waited_for() -> None:
     with ranks_of(3) as ((first, second, evaluator), answers):
         evaluator.start("done", None)  # it never trains
-        first.start("most-1", 4, of=2)
-        second.start("most-1", 7, of=2)
-        assert [answer.get(timeout=WITHIN)["values"] for answer in answers[:2]] == [[4, 7]] * 2
+        first.start("steps-1", 4, of=2)
+        second.start("steps-1", 7, of=2)
+        assert [answer.get(timeout=WITHIN).values for answer in answers[:2]] == [[4, 7]] * 2
         second.start("done", None)
-        first.start("most-2", 4, of=2)
-        assert answers[0].get(timeout=WITHIN) == {"gathered": "most-2", "values": [4]}
+        first.start("steps-2", 4, of=2)
+        assert answers[0].get(timeout=WITHIN) == Gathered("steps-2", [4])
         first.start("done", None)
         for answer in answers:
-            assert answer.get(timeout=WITHIN) == {"gathered": "done", "values": [None] * 3}
+            assert answer.get(timeout=WITHIN) == Gathered("done", [None] * 3)
 
 
 def test_what_was_asked_before_the_end_is_answered_first() -> None:
     with ranks_of(2) as ((first, second), answers):
-        first.start("most-1", 4, of=2)
+        first.start("steps-1", 4, of=2)
         first.start("done", None)
-        second.start("most-1", 0, of=2)
+        second.start("steps-1", 0, of=2)
         second.start("done", None)
         for answer in answers:
-            assert answer.get(timeout=WITHIN) == {"gathered": "most-1", "values": [4, 0]}
-            assert answer.get(timeout=WITHIN)["gathered"] == "done"
+            assert answer.get(timeout=WITHIN) == Gathered("steps-1", [4, 0])
+            assert answer.get(timeout=WITHIN).tag == "done"
 
 
 def test_a_broken_barrier_is_told() -> None:
-    watch = SimpleNamespace(queue=queue.Queue())
+    monitor = SimpleNamespace(events=queue.Queue())
 
     def broken(text: str) -> list[str]:
         raise RuntimeError("the stage has failed")
 
-    with closing(BarrierExchange(watch, SimpleNamespace(allGather=broken), 0)) as gathering:  # type: ignore[arg-type]
-        gathering.start("most-1", 1)
-        assert watch.queue.get(timeout=WITHIN) == {"driver_gone": True, "why": "the stage has failed"}
+    with closing(BarrierExchange(monitor, SimpleNamespace(allGather=broken), 0)) as exchange:  # type: ignore[arg-type]
+        exchange.start("steps-1", 1)
+        assert monitor.events.get(timeout=WITHIN) == DriverGone("the stage has failed")

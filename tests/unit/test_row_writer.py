@@ -57,7 +57,7 @@ class Breaking:
         raise self.error
 
 
-def pouring_of(source: Any, folder: Path, *, cache: bool) -> RowWriter:
+def writer_of(source: Any, folder: Path, *, cache: bool) -> RowWriter:
     spec = DataSpec(files={"train": (source, tuple(source.fragments()))}, cache=cache)
     return RowWriter(spec, rank=0, ranks=1, rows=iter(()), folder=folder)
 
@@ -66,17 +66,17 @@ def from_spark(rows: Iterator[Any], folder: Path, *, cache: bool) -> RowWriter:
     return RowWriter(DataSpec(frames=("train",), cache=cache), rank=0, ranks=1, rows=rows, folder=folder)
 
 
-def error_of(pouring: RowWriter) -> EmberflowError:
+def error_of(writer: RowWriter) -> EmberflowError:
     """Return the error that the rows end with, before the node has them or while they stream."""
     told: queue.Queue[EmberflowError] = queue.Queue()
     ours, theirs = socket.socketpair()
     theirs.settimeout(WITHIN)
-    with ours, theirs, closing(pouring):
+    with ours, theirs, closing(writer):
         try:
-            pouring.prepare(lambda _: None, lambda: False)
+            writer.prepare(lambda _: None, lambda: False)
         except EmberflowError as error:
             return error
-        pouring.hand_over(ours, told.put)
+        writer.hand_over(ours, told.put)
         received = receive_batches(theirs)
         for _ in range(3):
             assert next(received).num_rows == 100
@@ -87,7 +87,7 @@ def error_of(pouring: RowWriter) -> EmberflowError:
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_what_a_source_raises_is_told_as_what_it_is(tmp_path: Path, fault: str, cache: bool) -> None:
     raised, kind, remedy, transient = FAULTS[fault]
-    error = error_of(pouring_of(Breaking(raised), tmp_path, cache=cache))
+    error = error_of(writer_of(Breaking(raised), tmp_path, cache=cache))
     assert type(error) is kind
     assert "data['train']" in str(error)
     assert f"{type(raised).__name__}: {raised}" in str(error)
@@ -113,29 +113,29 @@ def endless(asked: list[int]) -> Iterator[Any]:
 def test_a_node_that_has_gone_is_no_error_of_the_rows(tmp_path: Path) -> None:
     told: list[EmberflowError] = []
     asked: list[int] = []
-    pouring = from_spark(endless(asked), tmp_path, cache=False)
+    writer = from_spark(endless(asked), tmp_path, cache=False)
     ours, theirs = socket.socketpair()
-    with ours, closing(pouring):
-        pouring.prepare(lambda _: None, lambda: False)
+    with ours, closing(writer):
+        writer.prepare(lambda _: None, lambda: False)
         theirs.close()
-        pouring.hand_over(ours, told.append)
+        writer.hand_over(ours, told.append)
     assert not told
     assert len(asked) < 10
-    assert not [thread for thread in threading.enumerate() if thread.name == "emberflow-pour"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "emberflow-row-writer"]
 
 
 def test_a_task_that_is_over_asks_for_no_more_rows(tmp_path: Path) -> None:
     """The node ended early: the thread leaves the rest to Spark, whose worker goes on to another task."""
     asked: list[int] = []
-    pouring = from_spark(endless(asked), tmp_path, cache=False)
+    writer = from_spark(endless(asked), tmp_path, cache=False)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.settimeout(WITHIN)
-        pouring.prepare(lambda _: None, lambda: False)
-        pouring.hand_over(ours, lambda error: pytest.fail(str(error)))
+        writer.prepare(lambda _: None, lambda: False)
+        writer.hand_over(ours, lambda error: pytest.fail(str(error)))
         received = receive_batches(theirs)
         next(received)
-        closer = threading.Thread(target=pouring.close)
+        closer = threading.Thread(target=writer.close)
         closer.start()
         rows = 10_000 + sum(batch.num_rows for batch in received)
         closer.join(WITHIN)

@@ -1,0 +1,80 @@
+"""How the nodes of one attempt ended, and which failure is the one to report."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from emberflow._plan.plan import RunPlan
+from emberflow._protocol.outcome import Ending, Outcome, error_of, gone_outcome, lost_outcome
+from emberflow.errors import EmberflowError, FailureCause
+
+log = logging.getLogger("emberflow")
+
+
+class FailureTracker:
+    """Collects the outcomes of all nodes, and decides which are failures of the run.
+
+    Args:
+        plan: Says whether the run can continue without a node.
+        hosts: By rank, where the tasks run that have joined.
+        on_tolerated: Called with the rank of each node that the run continues without.
+
+    Attributes:
+        failures: The outcomes that end the run, in order of arrival.
+    """
+
+    def __init__(self, plan: RunPlan, hosts: Mapping[int, str], on_tolerated: Callable[[int], None]) -> None:
+        self.failures: list[Outcome] = []
+        self._plan = plan
+        self._hosts = hosts
+        self._on_tolerated = on_tolerated
+        self._outcomes: dict[int, Outcome] = {}
+        self._tolerated: set[int] = set()
+
+    def record(self, outcome: Outcome) -> None:
+        """Take the outcome of a node."""
+        is_new = outcome.rank not in self._outcomes
+        self._outcomes[outcome.rank] = outcome
+        if outcome.ending is Ending.RETURNED:
+            return
+        if not outcome.is_tolerable or not self._plan.can_lose({*self._tolerated, outcome.rank}):
+            self.failures.append(outcome)
+        elif is_new:
+            self._tolerate(outcome)
+
+    def record_gone(self, rank: int) -> None:
+        """Note that the task of a node is gone, unless more is known of its end."""
+        if rank not in self._outcomes:
+            self.record(gone_outcome(self._plan.nodes[rank], self._host(rank)))
+
+    def record_lost(self, rank: int, problem: str, fix: str = "") -> None:
+        """Note why a node is lost, unless its task has reported more than that it is gone."""
+        known = self._outcomes.get(rank)
+        if known is not None and known.cause is not FailureCause.TASK_GONE:
+            return
+        self.failures = [failure for failure in self.failures if failure is not known]
+        self.record(lost_outcome(self._plan.nodes[rank], self._host(rank), problem=problem, fix=fix))
+
+    def put_first(self, rank: int) -> None:
+        """Let the failure of this node be the one to report: Spark names it as the first."""
+        self.failures.sort(key=lambda failure: failure.rank != rank)
+
+    def is_explained(self) -> bool:
+        """Tell whether more is known than that tasks are gone."""
+        return any(failure.cause is not FailureCause.TASK_GONE for failure in self.failures)
+
+    def may_follow_from_interrupt(self) -> bool:
+        """Tell whether all failures can be the consequence of an interrupted job: its tasks report nothing then."""
+        return all(each.cause is FailureCause.TASK_GONE or each.is_collateral for each in self.failures)
+
+    def error(self) -> EmberflowError:
+        """Return the error to raise."""
+        return error_of(self.failures)
+
+    def _tolerate(self, lost: Outcome) -> None:
+        """Let the run continue without a worker; its rows will not be seen any more in this run."""
+        self._tolerated.add(lost.rank)
+        log.warning("%s The run goes on without it, and without its rows.", lost.error().problem)
+        self._on_tolerated(lost.rank)
+
+    def _host(self, rank: int) -> str:
+        return self._hosts.get(rank, "a lost executor")

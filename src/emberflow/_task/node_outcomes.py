@@ -1,0 +1,95 @@
+"""How one node ended, put together by its task from what it was told and what it has seen."""
+
+from typing import Any
+
+from emberflow._feed.source_errors import is_transient
+from emberflow._node.node_spec import NodeSpec
+from emberflow._plan import deadlines
+from emberflow._protocol.node_messages import NodeExited, Raised, Returned
+from emberflow._protocol.outcome import Ending, Outcome, describe_exit, describe_stop
+from emberflow._task.events import FeedFailed, NodeStopped, TaskEvent
+from emberflow._task.gpus import GpuMonitor
+from emberflow._task.node_monitor import NodeMonitor
+from emberflow._task.row_writer import RowsEndedError, RowWriter
+from emberflow.errors import EmberflowError
+
+
+class NodeOutcomes:
+    """Makes the outcome of one node.
+
+    Attributes:
+        returned: What the node sent when your function returned, if it has.
+        gpu_monitor: What samples the node's GPUs, once it runs.
+    """
+
+    def __init__(self, spec: NodeSpec, row_writer: RowWriter | None = None) -> None:
+        self.returned: Returned | None = None
+        self.gpu_monitor: GpuMonitor | None = None
+        self._spec = spec
+        self._row_writer = row_writer
+
+    def make(self, ending: Ending, monitor: NodeMonitor | None = None, **known: Any) -> Outcome:
+        """Return how this node ended."""
+        return Outcome(
+            rank=self._spec.me.rank,
+            role=self._spec.me.role,
+            index=self._spec.me.index,
+            host=self._spec.host,
+            ending=ending,
+            devices=self._spec.devices,
+            gpus=tuple(self.gpu_monitor.seen()) if self.gpu_monitor else (),
+            log_tail=monitor.log_tail() if monitor else "",
+            feed=self._fed(),
+            metrics=tuple(monitor.metrics.items()) if monitor else (),
+            **known,
+        )
+
+    def refusal(self, error: EmberflowError, monitor: NodeMonitor | None = None) -> Outcome:
+        """Return the outcome of a node that cannot run, with the error's own text and kind."""
+        return self.make(
+            Ending.REFUSED,
+            monitor,
+            cause=error.cause,
+            problem=error.problem,
+            fix=error.fix,
+            exception_type=type(error).__name__,
+            is_transient=is_transient(error),
+        )
+
+    def without_rows(self, error: EmberflowError, monitor: NodeMonitor) -> Outcome:
+        """Return the outcome of a node whose rows do not come: a loss where Spark failed, else what was raised."""
+        if isinstance(error, RowsEndedError):
+            return self.make(Ending.LOST, monitor, problem=error.problem, fix=error.fix)
+        return self.refusal(error, monitor)
+
+    def failure(self, monitor: NodeMonitor, event: TaskEvent) -> Outcome:
+        """Your function raised, the node could not begin or ended too early, or no more rows come for it."""
+        if isinstance(event, FeedFailed):
+            return self.without_rows(event.error, monitor)
+        if isinstance(event, Raised):
+            monitor.drain_log(deadlines.LAST_LINES_TIMEOUT)
+            return self.make(
+                Ending.REFUSED if event.is_refused else Ending.RAISED,
+                monitor,
+                problem=event.problem,
+                fix=event.fix,
+                exception_type=event.exception_type,
+                seconds=event.seconds,
+            )
+        monitor.drain_log(deadlines.LOG_DRAIN_TIMEOUT)
+        return self.loss(monitor, event)
+
+    def loss(self, monitor: NodeMonitor, event: TaskEvent) -> Outcome:
+        """Return the outcome of a node that exited without reporting a result."""
+        problem, fix = (
+            describe_stop(event.limit)
+            if isinstance(event, NodeStopped)
+            else describe_exit(event.status if isinstance(event, NodeExited) else None)
+        )
+        return self.make(Ending.LOST, monitor, problem=problem, fix=fix)
+
+    def _fed(self) -> dict[str, Any]:
+        if self._row_writer is None:
+            return {}
+        datasets = self.returned.datasets if self.returned else {}
+        return {**self._row_writer.progress.as_dict(), "datasets": datasets}
