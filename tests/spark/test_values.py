@@ -132,7 +132,7 @@ def worker_in(notes: Path) -> int:
     [
         ("full", ef.StorageError, "No space left on device"),
         ("stopped", ef.NodeLostError, "bytes have come, and nothing for 4 s"),
-        ("killed", ef.NodeLostError, "its Spark task ended without a word"),
+        ("killed", ef.NodeLostError, "its Spark task exited without reporting a result"),
     ],
 )
 def test_a_value_that_is_lost_on_the_way_is_an_error_with_rank_and_cause(
