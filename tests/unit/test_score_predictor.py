@@ -143,10 +143,10 @@ def test_a_file_is_packed_as_it_is(tmp_path: Path) -> None:
 
 def test_an_archive_is_opened_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = pack(model, tmp_path)
-    folder = predictor._once(packed.with_suffix(""), lambda to: predictor._unzip(packed, to))
+    folder = predictor._fill_once(packed.with_suffix(""), lambda to: predictor._unzip(packed, to))
     assert (folder / "variables" / "variables.index").read_bytes() == b"index"
     packed.unlink()
-    assert predictor._once(packed.with_suffix(""), lambda to: predictor._unzip(packed, to)) == folder
+    assert predictor._fill_once(packed.with_suffix(""), lambda to: predictor._unzip(packed, to)) == folder
 
 
 def test_the_fingerprint_follows_the_content(model: Path) -> None:
