@@ -1,6 +1,6 @@
 """TFRecord files as a Spark data source: no jar, classic Spark and Spark Connect.
 
-Reading and writing work without a call from here, since Spark finds the data source by its name::
+Reading and writing need no call of this package, since Spark finds the data source by its name::
 
     spark.read.format("tfrecord").load("hdfs:///mnist/train")
     df.write.format("tfrecord").mode("overwrite").save("hdfs:///out")

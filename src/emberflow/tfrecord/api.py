@@ -15,7 +15,7 @@ _MODES = ("error", "errorifexists", "append", "overwrite", "ignore")
 
 
 def register(spark: "SparkSession") -> None:
-    """Register the data source under both its names in a session that does not find it by itself.
+    """Register the data source under both its names in a session that does not find it.
 
     Spark looks for installed data sources once, when the first one is used, with the Python of PYSPARK_PYTHON, or
     the `python3` of the PATH. Call this where emberflow was added later (``spark.addArtifact``), or where

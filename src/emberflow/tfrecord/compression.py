@@ -145,7 +145,7 @@ def codec_named(name: str) -> Codec | None:
 
 
 def codec_of(path: str, chosen: Codec | None) -> Codec:
-    """Return the codec of a file: the chosen one, else by the name's ending.
+    """Return the codec of a file: the chosen one, otherwise by the name's ending.
 
     >>> codec_of("part-0.tfrecord.gz", None).suffix, codec_of("part-0.tfrecord.gz", CODECS["none"]).suffix
     ('.tfrecord.gz', '.tfrecord')

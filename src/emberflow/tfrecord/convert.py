@@ -13,7 +13,7 @@ OnProgress = Callable[[int, int | None], None]
 
 
 def format_of(path: str, chosen: str | None = None) -> str:
-    """Return the name of a file's format: the chosen one, else by the words of the file's name.
+    """Return the name of a file's format: the chosen one, otherwise by the words of the file's name.
 
     >>> format_of("train-images-idx3-ubyte.gz"), format_of("s3://b/x.tfrecord.gz")
     ('idx', 'tfrecord')
@@ -39,7 +39,7 @@ def read_rows(
 def convert_file(
     target: str, *, to: str, rows: Rows, on_progress: OnProgress, options: dict[str, str] | None = None
 ) -> int:
-    """Write rows to a file of another format; return how many there were."""
+    """Write rows to a file of another format; return their number."""
     if storage.exists(target):
         raise StorageError(
             f"Expected nothing at the target. Received: OUT={target!r}, which exists.",
@@ -52,7 +52,7 @@ def convert_file(
             fix=f"Pass --to with one of {', '.join(name for name, each in FORMATS.items() if each.writer)}.",
         )
     name = target.rstrip("/").rpartition("/")[2]
-    # The ending stays at the end: it says how the file is compressed.
+    # The temporary name keeps the ending, which implies the compression.
     aside = storage.sibling(target, f".{uuid.uuid4().hex}.{name}")
     done = 0
     try:

@@ -39,7 +39,7 @@ Reader = Callable[[str, str | None, Mapping[str, str]], Rows]
 
 
 def _dataset_reader(name: str, *, has_count: bool = False) -> Reader:
-    """Return the reader of a format that pyarrow reads itself; `has_count`: its files say how many rows they have."""
+    """Return the reader of a format that pyarrow reads itself; `has_count`: its files store the number of rows."""
 
     def read(path: str, labels: str | None, options: Mapping[str, str]) -> Rows:  # noqa: ARG001 - a reader's signature
         import pyarrow.dataset as pads

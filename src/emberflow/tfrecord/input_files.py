@@ -1,4 +1,4 @@
-"""From what the user wrote to files: lists, patterns, folders, ``key=value`` folders, and parts of large files."""
+"""The files to read: lists, patterns, folders, ``key=value`` folders, and parts of large files."""
 
 import fnmatch
 import os
@@ -17,15 +17,15 @@ from emberflow.tfrecord.journal import uncounted_files
 from emberflow.tfrecord.options import SPLIT_BYTES, Options
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_LEAST_SPLIT = 16 << 20
-_TASKS = 16
+_LEAST_SPLIT = 16 << 20  # bytes; decoding less takes less time than starting a task
+_TASKS = 16  # files are split into about so many tasks: the reader does not know the number of slots
 _LISTINGS = 10
-"""How often a folder is listed anew because writes were completed in between."""
+"""How often a folder is listed again because writes were completed in the meantime."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputFile:
-    """One file to read, and the values that its folders' names say."""
+    """One file to read, and the values in the names of its folders."""
 
     path: str
     size: int
@@ -35,7 +35,7 @@ class InputFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart:
-    """A file, or the stretch of it whose records start from byte `start` up to byte `stop`."""
+    """A file, or the part of it whose records start from byte `start` up to byte `stop`."""
 
     file: InputFile
     start: int = 0
@@ -43,9 +43,9 @@ class FilePart:
 
 
 def find_files(options: Options) -> list[InputFile]:
-    """Return the files to read, sorted by path; raise StorageError where a path leads nowhere."""
+    """Return the files to read, sorted by path; raise StorageError where a path has no files."""
     if not options.paths:
-        raise ConfigError("Expected a path. Received: none.", fix="Give one: .load(path).")
+        raise ConfigError("Expected a path. Received: none.", fix="Pass one: .load(path).")
     found: dict[str, InputFile] = {}
     for path in (single for given in options.paths for single in _split_list(given)):
         for file in _expand(qualified(path), options):
@@ -67,12 +67,12 @@ def _split_list(given: str) -> list[str]:
 
 
 def qualified(path: str) -> str:
-    """Return a path as Spark means it: where Hadoop names a default file system, a bare path is there."""
+    """Return a path as Spark resolves it: without a protocol, it is on Hadoop's default file system."""
     if "://" in path or path.startswith("file:"):
         return path
     default = _default_file_system()
     if not default or storage.is_local(default):
-        return str(Path(path).absolute())  # executors have working folders of their own
+        return str(Path(path).absolute())  # executors have other working directories
     inside = path if path.startswith("/") else f"/user/{os.environ.get('HADOOP_USER_NAME', '')}/{path}"
     return default.rstrip("/") + re.sub("/+", "/", inside)
 
@@ -102,13 +102,13 @@ def _expand(path: str, options: Options) -> Iterator[InputFile]:
         yield from _list(root, options)
     if not count:
         raise StorageError(
-            f"Expected files. Received: path={path!r}, where there is nothing.",
+            f"Expected files. Received: path={path!r}, which does not exist.",
             fix="Check the path: executors and driver must see it under this name.",
         )
 
 
 def _braces(pattern: str) -> Iterator[str]:
-    """Expand ``{a,b}``, which Hadoop's patterns have and fsspec's have not."""
+    """Expand ``{a,b}``, which Hadoop's patterns support and fsspec's do not."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         yield pattern
@@ -141,17 +141,17 @@ def _list(root: str, options: Options) -> Iterator[InputFile]:
 
 
 def _counted(root: str, base: str) -> tuple[list[storage.StoredFile], set[str]]:
-    """List the files of a folder, and name those that do not count because a write publishes or replaces them."""
+    """List the files of a folder, and those to ignore because a write publishes or replaces them."""
     for _ in range(_LISTINGS - 1):
         files = storage.list_files(root)
-        with suppress(FileNotFoundError):  # a write was completed in between
+        with suppress(FileNotFoundError):  # a write was completed in the meantime
             return files, uncounted_files(base, files)
     files = storage.list_files(root)
     return files, uncounted_files(base, files)
 
 
 def is_hidden(path: str) -> bool:
-    """Say whether Spark would skip a name: it starts with a dot or an underscore (but ``_key=value`` counts)."""
+    """Tell whether Spark skips a name: it starts with a dot or an underscore (except ``_key=value``)."""
     name = path.rstrip("/").rpartition("/")[2]
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 

@@ -1,9 +1,10 @@
-"""The journal of a write: which files of a folder do not count while the write publishes its own.
+"""The journal of a write: the files of a folder that readers must ignore while the write publishes its own.
 
-A write keeps what its tasks have written in ``_temporary-<id>`` inside the target. While it moves these files into
-place the journal there names them, and once all are in place it names those that they replace. Readers pass over what
-a journal names, so one small file, replaced atomically, decides at every moment which rows there are: on object
-stores too, and when the driver is killed. Undoing a write and completing it are the same act: delete what it names.
+The files of a write's tasks are in ``_temporary-<id>`` inside the target. While they are moved into place, the
+journal there names them; once all are in place, it names the files that they replace. Readers ignore the files that
+a journal names, so one small file, replaced atomically, decides at every moment which rows are visible: also on
+object stores, and when the driver is killed. Undoing a write and completing it are the same operation: delete the
+named files.
 """
 
 import json
@@ -22,11 +23,11 @@ _NAME = "_journal.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """What one write has noted.
+    """The journal of one write.
 
     Attributes:
-        uncounted: Files that readers pass over, relative to the target.
-        success: What `_SUCCESS` contained before, to be put back when the write is undone; None where there was none.
+        uncounted: Files that readers ignore, relative to the target.
+        success: The previous content of `_SUCCESS`, restored when the write is undone; None where there was none.
         owner: The process that commits.
     """
 
@@ -41,13 +42,13 @@ def temporary_folder(path: str, write: str) -> str:
 
 
 def write_journal(path: str, write: str, uncounted: Iterable[str], success: str | None) -> None:
-    """Note which files do not count; replaces what was noted before."""
+    """Write the journal; it replaces an earlier one."""
     journal = Journal(uncounted=tuple(uncounted), success=success, owner=_this_process())
     storage.write_bytes(_journal_of(path, write), json.dumps(asdict(journal)).encode())
 
 
 def read_journal(path: str, write: str) -> Journal | None:
-    """Return what a write has noted, or None where it publishes nothing."""
+    """Return the journal of a write, or None where there is none."""
     try:
         noted = json.loads(storage.read_bytes(_journal_of(path, write)))
     except FileNotFoundError:
@@ -70,10 +71,10 @@ def writes_in(path: str, files: Iterable[storage.StoredFile]) -> set[str]:
 
 
 def uncounted_files(path: str, files: Iterable[storage.StoredFile]) -> set[str]:
-    """Return which of the files below a folder do not count, relative to it.
+    """Return the files below a folder that readers ignore, relative to it.
 
     Raises:
-        FileNotFoundError: A journal has gone since the files were listed: list them again.
+        FileNotFoundError: A journal was deleted after the files were listed: list them again.
     """
     journals = [file for file in files if file.path.rpartition("/")[2] == _NAME]
     found: set[str] = set()
@@ -89,7 +90,7 @@ def uncounted_files(path: str, files: Iterable[storage.StoredFile]) -> set[str]:
 
 
 def is_dead(owner: str) -> bool:
-    """Say whether a process that committed is surely gone; a process of another machine may be alive."""
+    """Tell whether the process of a commit has surely exited; a process of another machine may be alive."""
     machine, _, process = owner.rpartition(" ")
     return machine == _machine() and process != _process(process.partition(":")[0])
 
@@ -103,7 +104,7 @@ def _this_process() -> str:
 
 
 def _machine() -> str:
-    """Name the machine and the container: within one, a process's number means one process."""
+    """Return the machine and the PID namespace, within which a process's number is unique."""
     try:
         space = str(Path("/proc/self/ns/pid").readlink())
     except OSError:  # not Linux
@@ -112,7 +113,7 @@ def _machine() -> str:
 
 
 def _process(pid: str) -> str:
-    """Return a process's number with its start time, since numbers are used again; without it if there is none."""
+    """Return a process's number with its start time, since numbers are reused; without it if it has exited."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Parts of files to Arrow batches: decoding, broken records by the chosen mode, values from folders' names."""
+"""Parts of files to Arrow batches: decoding, broken records by the chosen mode, values from folder names."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from emberflow.tfrecord.record_files import read_file
 from emberflow.tfrecord.schema_inference import infer
 
 _FILES = 16
-"""How many files a schema is inferred from when no ratio is asked for."""
+"""The number of files from which a schema is inferred without samplingRatio."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
-    """What each part is read into.
+    """The columns of a read, and where they come from.
 
     Attributes:
         schema: The Arrow schema of the batches.
-        columns: The columns that stand in the records.
-        keys: The columns that stand in folders' names.
+        columns: The columns from the records.
+        keys: The columns from folder names.
         corrupt: The column for broken records, or None.
     """
 
@@ -47,7 +47,7 @@ def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> ReadPlan:
     columns = pack(columns_of(pa.schema(stored), options.record_type), options.packed)
     if corrupt is not None and not pa.types.is_binary(schema.field(corrupt).type):
         raise ConfigError(
-            f"The column of broken records is binary. Received: {corrupt!r} as {schema.field(corrupt).type}.",
+            f"The column of broken records must be binary. Received: {corrupt!r} as {schema.field(corrupt).type}.",
             fix=f"Put `{corrupt} binary` into the schema.",
         )
     return ReadPlan(
@@ -59,7 +59,7 @@ def make_plan(schema: Any, options: Options, keys: Sequence[str]) -> ReadPlan:
 
 
 def read_parts(parts: Sequence[FilePart], plan: ReadPlan, options: Options) -> Iterator[Any]:
-    """Give the rows of some parts as record batches of the plan's schema."""
+    """Yield the rows of some parts as record batches of the plan's schema."""
     for part in parts:
         path = part.file.path
         codec = codec_of(path, options.compression)
@@ -133,7 +133,7 @@ def _key_column(file: InputFile, field: Any, rows: int) -> Any:
         value = pa.scalar(text, pa.string()).cast(field.type)
     except pa.ArrowInvalid as error:
         raise ConfigError(
-            f"Column {field.name!r} comes from the folder's name. Received: {text!r}, which is not {field.type} "
+            f"Column {field.name!r} comes from a folder name. Received: {text!r}, which is not {field.type} "
             f"({error}).",
             fix=f"Make `{field.name}` a string in the schema.",
         ) from error
@@ -143,7 +143,7 @@ def _key_column(file: InputFile, field: Any, rows: int) -> Any:
 def _wrong_checksum(chunk: Chunk, row: int) -> DataError:
     return DataError(
         f"The checksum of a record is wrong. Received: {int(chunk.ends[row] - chunk.starts[row])} bytes that "
-        "are not those that were written.",
+        "differ from those that were written.",
         fix='Write the file again, or skip such records: .option("mode", "DROPMALFORMED").',
     )
 
@@ -163,14 +163,14 @@ def infer_schema(files: Sequence[InputFile], options: Options) -> Any:
     if not len(schema):
         raise ConfigError(
             f"No schema could be inferred. Received: {len(files)} files without a record that has a feature.",
-            fix="Give the schema: spark.read.schema(...).",
+            fix="Pass the schema: spark.read.schema(...).",
         )
     fields = [field.with_type(pa.binary()) if field.name in options.packed else field for field in schema]
     return pa.schema(fields)
 
 
 def _sample(files: Sequence[InputFile], options: Options) -> Iterator[bytes]:
-    """Give some records: of all files by a ratio, else the first ones of files from the first to the last."""
+    """Yield some records: of all files by a ratio, otherwise the first ones of evenly spaced files."""
     ratio = options.sampling_ratio
     files = [file for file in files if file.size]
     if ratio is None and len(files) > _FILES:

@@ -1,9 +1,9 @@
-"""Publishing the files of a write: all of them count or none, also after a failure or a killed driver.
+"""Publishing the files of a write atomically, also after a failure or a killed driver.
 
-The order: the journal names the new files; `_SUCCESS` goes; the new files come; when overwriting, the journal names
-the old files instead, which are then deleted; `_SUCCESS` comes with the write's id, which makes the journal void; the
-write's folder goes. Up to the step that makes the new files count, a failure puts the old state back. After it, what
-is left of the old files is passed over by readers and deleted by the next write.
+The order: the journal names the new files; `_SUCCESS` is deleted; the new files are moved into place; when
+overwriting, the journal names the old files instead, which are then deleted; `_SUCCESS` is written with the write's
+id, which makes the journal void; the write's folder is deleted. A failure before the new files are visible restores
+the old state. After that, readers ignore the remaining old files, and the next write deletes them.
 """
 
 import logging
@@ -35,7 +35,7 @@ def publish(path: str, write: str, moves: Mapping[str, str], replaced: Sequence[
         path: The target.
         write: The write's id.
         moves: The files inside the write's folder, and their names in the target.
-        replaced: Names in the target that shall be gone.
+        replaced: Names in the target to delete.
     """
     _clear_others(path, write)
     try:
@@ -59,10 +59,12 @@ def publish(path: str, write: str, moves: Mapping[str, str], replaced: Sequence[
 
 
 def undo(path: str, write: str) -> None:
-    """Delete what a write has left that does not count, and put back the `_SUCCESS` that it took away."""
+    """Delete the files that a write left and readers ignore, and restore the `_SUCCESS` that it deleted."""
     journal = read_journal(path, write)
     if journal is not None:
-        if read_success(path) == write:  # it came, but the store said otherwise: the journal shall hold again
+        if (
+            read_success(path) == write
+        ):  # written, although the store reported a failure: the journal must hold again
             storage.delete(storage.join(path, SUCCESS))
         _delete_all(path, journal.uncounted)
         if journal.success is not None:
@@ -74,7 +76,7 @@ def undo(path: str, write: str) -> None:
 
 
 def sync_folders(path: str, names: Iterable[str]) -> None:
-    """Have the disk keep the names of files that were moved; other stores do that by themselves."""
+    """Sync the names of moved files on local disk; other stores do so by themselves."""
     if not storage.is_local(path):
         return
     _, base = storage.file_system(path)
@@ -83,7 +85,7 @@ def sync_folders(path: str, names: Iterable[str]) -> None:
 
 
 def _clear_others(path: str, write: str) -> None:
-    """Delete the folders of other writes that are over: completed, killed on this machine, or long abandoned."""
+    """Delete the folders of other writes that have ended: completed, killed on this machine, or abandoned."""
     files = storage.list_files(path)
     completed = read_success(path)
     for other in writes_in(path, files) - {write}:
@@ -98,7 +100,7 @@ def _clear_others(path: str, write: str) -> None:
 
 
 def _put_success(path: str, write: str, content: str) -> None:
-    """Write `_SUCCESS` by way of the write's folder, so that a failure leaves nothing in the target."""
+    """Write `_SUCCESS` through the write's folder, so that a failure leaves nothing in the target."""
     begun = storage.join(temporary_folder(path, write), SUCCESS)
     storage.write_bytes(begun, content.encode())
     storage.rename(begun, storage.join(path, SUCCESS))
@@ -113,12 +115,12 @@ def _delete_all(path: str, names: Iterable[str]) -> None:
 
 
 def _delete_empty(path: str, folders: Iterable[str]) -> None:
-    """Delete those of some folders of the target that have nothing in them, the deepest first."""
+    """Delete the empty ones of some folders of the target, the deepest first."""
     if storage.protocol_of(path) not in storage.RENAMING:
         return  # object stores have no folders
     fs, base = storage.file_system(path)
     for folder in sorted(folders, key=len, reverse=True):
-        with suppress(Exception):  # drivers raise what they like for a folder that is not empty
+        with suppress(Exception):  # each driver raises its own error for a folder that is not empty
             fs.rmdir(f"{base}/{folder}".rstrip("/"))
 
 

@@ -27,7 +27,7 @@ _FIRST_LOOK = 8 << 10
 
 @contextmanager
 def writing(path: str, codec: Codec, level: int = -1) -> Iterator[Any]:
-    """Open a file for records; the block gets something with `write`."""
+    """Open a file for records; yields a stream with `write`."""
     with storage.open_file(path, "wb") as raw:
         if codec.writing is None:
             yield raw
@@ -35,7 +35,7 @@ def writing(path: str, codec: Codec, level: int = -1) -> Iterator[Any]:
             deflated = codec.writing(raw, level)
             yield deflated
             deflated.finish()
-        if storage.is_local(path):  # else a power cut may leave a published file empty
+        if storage.is_local(path):  # otherwise a power failure may leave a published file empty
             raw.flush()
             os.fsync(raw.fileno())
 
@@ -62,17 +62,17 @@ def read_file(
 
 
 def first_record(raw: IO[bytes], at: int, rules: FrameRules) -> int:
-    """Return where the first record at or after a byte starts: where both checksums are right.
+    """Return the start of the first record at or after a byte: the first place where both checksums are right.
 
-    The checksum of the length finds candidates, that of the payload confirms one. Only a file that has TFRecord
-    inside a record can mislead this, and the reader of the part before finds that out.
+    The checksum of the length finds candidates, that of the payload confirms one. Only a record that
+    contains TFRecord itself can cause a wrong result, which the reader of the preceding part detects.
     """
     size = raw.seek(0, 2)
     reach = _FIRST_LOOK
     while at + HEAD + TAIL <= size:
         raw.seek(at)
         block = np.frombuffer(raw.read(reach) + bytes(8), np.uint8)
-        # Most records are short: a megabyte for each seam cost more than decoding.
+        # Most records are short: reading a megabyte for each boundary cost more than decoding.
         reach = min(4 * reach, BLOCK)
         places = np.arange(max(len(block) - 8 - HEAD + 1, 0))
         lengths = numbers(block, "<u8")[places]
@@ -95,10 +95,10 @@ def _has_checksum(raw: IO[bytes], at: int, length: int) -> bool:
 def _bad_seam(following: int, end: int) -> DataError:
     """Return the error for a part that does not end where the next one starts.
 
-    The first part starts at a known place. If each part ends where the next one starts, all of them are right.
+    The first part starts at a known byte. If each part ends where the next one starts, all of them are right.
     """
     return DataError(
-        f"The file cannot be read in parts: a record seems to start at byte {following}, inside one that ends "
+        f"The file cannot be read in parts: a record appears to start at byte {following}, inside one that ends "
         f"at byte {end}. This happens when a record contains TFRecord itself.",
         fix='Read each file as a whole: .option("splitBytes", 0).',
     )

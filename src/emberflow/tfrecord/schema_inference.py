@@ -1,8 +1,7 @@
-"""What the columns of a file are, from some of its records.
+"""The columns of a file, inferred from some of its records.
 
-A type is chosen so that the reader takes every record that was looked at: whole numbers and fractions together
-are double, numbers and text are string, bytes that are not UTF-8 are binary, one value here and three there are
-an array.
+The type of a column holds every sampled record: integers and fractions together are double, numbers and text are
+string, bytes that are not UTF-8 are binary, and different numbers of values are an array.
 """
 
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ _LARGEST_IN_DOUBLE = 1 << 53
 
 @dataclass(kw_only=True)
 class _FeatureSummary:
-    """What was seen of one name."""
+    """What the sampled records hold for one feature name."""
 
     kinds: set[str] = field(default_factory=set)
     is_text: bool = True
@@ -45,9 +44,9 @@ def infer(payloads: Iterable[bytes], record_type: RecordType, *, is_strict: bool
     """Return the Arrow schema that holds all the given records, columns sorted by name.
 
     Args:
-        payloads: The records to look at.
-        record_type: What they are.
-        is_strict: Raise DataError at a record that is not one; else pass it over.
+        payloads: The sampled records.
+        record_type: Their type.
+        is_strict: Raise DataError at an invalid record; otherwise skip it.
     """
     if record_type == "ByteArray":
         return pa.schema([pa.field("byteArray", pa.binary())])
@@ -78,7 +77,7 @@ def _type_of(seen: _FeatureSummary) -> Any:
 
 
 def list_of(kind: Any) -> Any:
-    """Return the type of an array without nulls in it: no feature has any, and Spark need not look for them."""
+    """Return the type of an array without nulls: features have none, and Spark then skips the check."""
     return pa.list_(pa.field("element", kind, nullable=False))
 
 
@@ -91,7 +90,7 @@ def _leaf_of(seen: _FeatureSummary) -> Any:
         return pa.float32()
     if seen.kinds == {"int", "float"} and seen.fits_double:
         return pa.float64()
-    return pa.string()  # text, numbers mixed with text, or no value anywhere: then all are null
+    return pa.string()  # text, numbers mixed with text, or no value at all, which is null everywhere
 
 
 def _is_text(value: bytes) -> bool:

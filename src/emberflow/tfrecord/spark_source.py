@@ -1,4 +1,4 @@
-"""Spark's data source ``tfrecord``: what Spark calls, in the order in which it calls it."""
+"""Spark's data source ``tfrecord``: the methods that Spark calls."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ class TFRecordSource(DataSource):
         if missing:
             raise ConfigError(
                 f"Option 'columns' names features that were not found. Received: {missing}.",
-                fix=f"Name some of {schema.fieldNames()}, look at more records (samplingRatio), or give a schema.",
+                fix=f"Name some of {schema.fieldNames()}, sample more records (samplingRatio), or pass a schema.",
             )
         return schema
 
@@ -87,14 +87,14 @@ class TFRecordReader(DataSourceReader):
         self._options = options
         make_plan(
             arrow_schema(schema), options, list(key_types(find_files(options)))
-        )  # what is wrong shows now
+        )  # so that errors occur on the driver
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per task."""
         return partitions_for(find_files(self._options), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Give the rows of one task as Arrow batches."""
+        """Yield the rows of one task as Arrow batches."""
         return read_partition(partition, self._schema, self._options)
 
 
@@ -104,9 +104,9 @@ def partitions_for(files: Sequence[InputFile], options: Options) -> list[InputPa
 
 
 def read_partition(partition: InputPartition, schema: StructType, options: Options) -> Iterator[Any]:
-    """Give the rows of one task as Arrow batches."""
+    """Yield the rows of one task as Arrow batches."""
     parts = (
         partition.parts if isinstance(partition, PartsPartition) else ()
-    )  # Spark's own, where there is no file
+    )  # Spark's own partition, where there is no file
     keys = {key for part in parts for key in part.file.keys}
     return read_parts(parts, make_plan(arrow_schema(schema), options, sorted(keys)), options)

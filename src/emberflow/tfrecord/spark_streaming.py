@@ -1,4 +1,4 @@
-"""Streams of TFRecord files: new files in, each once; micro-batches out, each once."""
+"""TFRecord files in streaming queries: each new file is read once, each micro-batch is written once."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ try:
         ReadMaxFiles,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # Spark 4.1 asks for all new files at a time
+except ImportError:  # Spark 4.1 requests all new files at a time
     SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
     ReadMaxFiles = None  # type: ignore[misc,assignment]
 
@@ -39,10 +39,10 @@ LOG = "_commits"
 
 
 class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads files as they come.
+    """Reads new files.
 
     An offset holds the files that were seen, with their times, and the horizon: files older than the newest one by
-    more than `maxFileAge` are forgotten, and never read. So the files of a micro-batch follow from its two offsets
+    more than `maxFileAge` are never read. So the files of a micro-batch follow from its two offsets
     alone, also after a restart.
     """
 
@@ -58,7 +58,7 @@ class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, Any]:
-        """Return the offset after the files that are there now, or after as many as the limit allows."""
+        """Return the offset after the present files, or after as many as the limit allows."""
         start = start or self.initialOffset()
         fresh = [
             file
@@ -77,11 +77,11 @@ class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"horizon": horizon, "seen": {path: time for path, time in seen.items() if time >= horizon}}
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802 - Spark's name
-        """Return how many files one micro-batch may have."""
+        """Return the largest number of files of a micro-batch."""
         return ReadMaxFiles(self._options.max_files) if self._options.max_files else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember the files that are there: the query ends after them."""
+        """Remember the present files: the query ends after them."""
         self._bound = {file.path for file in find_files(self._options)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -93,20 +93,20 @@ class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         missing = wanted - {file.path for file in files}
         if missing:
             raise StorageError(
-                f"Files of this stream are gone before they were read. Received: {sorted(missing)[:3]}.",
+                f"Files of this stream were deleted before they were read. Received: {sorted(missing)[:3]}.",
                 fix="Keep files until the query has read them; start again with a new checkpoint if they are lost.",
             )
         return partitions_for(files, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Give the rows of one task as Arrow batches."""
+        """Yield the rows of one task as Arrow batches."""
         return read_partition(partition, self._schema, self._options)
 
 
 class TFRecordStreamWriter(DataSourceStreamArrowWriter):
-    """Writes each micro-batch once, however often Spark runs it.
+    """Writes each micro-batch once, even if Spark runs it several times.
 
-    The files of a batch are moved into place under names that carry its number, then the batch is entered into a log.
+    The files of a batch are moved into place under names with its number, then the batch is entered into a log.
     A batch that is in the log is not written again; what an interrupted commit left is deleted before the next try.
     """
 
@@ -120,7 +120,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
         check_columns(self._arrow, options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write the rows of one task aside."""
+        """Write the rows of one task into the write's folder."""
         files = TaskOutput(
             folder=self._temporary(), job=self._query, schema=self._arrow, options=self._options
         )
@@ -145,8 +145,8 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
         storage.delete(self._temporary())
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        """Delete what the tasks have written, and what a failed commit has published."""
-        # In complete mode the rows before may be gone already: then those of this batch are better than none.
+        """Delete the files of the tasks, and of a failed commit."""
+        # In complete mode the previous rows may be deleted already: the rows of this batch are better than none.
         if not self._overwrite and not storage.exists(self._entry(batchId)):
             self._delete_published(batchId)
         storage.delete(self._temporary())

@@ -1,4 +1,4 @@
-"""Between Spark's schemas and Arrow's."""
+"""Spark schemas to Arrow schemas, and back."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: "StructType") -> Any:
-    """Return the Arrow schema that Spark expects batches of a DataFrame to have."""
+    """Return the Arrow schema that Spark expects for a DataFrame."""
     import inspect
 
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,7 +25,7 @@ def arrow_schema(schema: "StructType") -> Any:
 
 
 def spark_schema(schema: Any, files: Sequence[InputFile], options: Options) -> "StructType":
-    """Return Spark's schema: the records' columns (those asked for), then those of folders, then the broken ones."""
+    """Return Spark's schema: the columns of the records, those of folder names, and that of broken records."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import BinaryType, StructType
 

@@ -1,8 +1,8 @@
-"""Writing: tasks write files aside, the driver publishes those of the tasks that counted.
+"""The writer of a batch query: tasks write files into a temporary folder, and the driver publishes them.
 
-Each attempt of a task writes into a folder of its own, so that a task that is repeated or speculated disturbs nobody.
-Spark accepts one attempt of each; the driver moves its files into place, under names that follow from the write and
-the partition alone, and deletes the rest. `publish` sees to it that all of them count or none.
+Each attempt of a task writes into its own folder, so that repeated and speculative attempts do not interfere. Spark
+accepts one attempt of each task; the driver moves its files into place, under names that follow from the write and
+the partition alone, and deletes the rest. `publish` makes this atomic.
 """
 
 import uuid
@@ -27,14 +27,14 @@ from emberflow.tfrecord.task_output import TaskOutput
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task has written: files relative to the write's folder, each below the folder of the attempt."""
+    """The files that a task wrote, relative to the write's folder, each below the folder of the attempt."""
 
     files: tuple[str, ...]
     records: int
 
 
 def published_names(messages: Sequence[WriterCommitMessage | None]) -> dict[str, str]:
-    """Return the files of the tasks that counted, and their names in the target."""
+    """Return the files of the accepted attempts, and their names in the target."""
     files = (name for message in messages if isinstance(message, TaskCommit) for name in message.files)
     return {name: name.partition("/")[2] for name in files}
 
@@ -73,12 +73,12 @@ class TFRecordWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the files of all tasks."""
         if self._options.locality == "local":
-            return  # each task has put its files into place on its own machine
+            return  # each task has published its files on its own machine
         moves = published_names(messages)
         publish(self._path, self._job, moves, self._replaced(moves.values()) if self._overwrite else [])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """Delete what the tasks have written and what a failed commit has published; the old rows stay."""
+        """Delete the files of the tasks and of a failed commit; the old rows stay."""
         if self._options.locality != "local":
             undo(self._path, self._job)
 
@@ -101,13 +101,13 @@ def target_of(options: Options) -> str:
     if len(options.paths) != 1:
         raise ConfigError(
             f"Expected one path to write to. Received: paths={list(options.paths)}.",
-            fix="Give one: .save(path).",
+            fix="Pass one: .save(path).",
         )
     return qualified(options.paths[0]).rstrip("/")
 
 
 def check_columns(schema: Any, options: Options) -> None:
-    """Check before anything runs that each column can be written; warn once where precision is lost."""
+    """Check before the job starts that each column can be written; warn once where precision is lost."""
     names = set(options.partition_by)
     missing = sorted(names - set(schema.names))
     if missing:
@@ -118,8 +118,8 @@ def check_columns(schema: Any, options: Options) -> None:
     columns = columns_of(_without(schema, names), options.record_type)
     if not columns:
         raise ConfigError(
-            "Expected a column besides those of the partitions. Received: none.",
-            fix="Keep at least one column out of partition_by.",
+            "Expected a column that is not in partition_by. Received: none.",
+            fix="Leave at least one column out of partition_by.",
         )
     narrowed = [column.name for column in columns if column.leaf in {"double", "decimal"}]
     if narrowed and options.doubles == "float":
@@ -141,12 +141,12 @@ def _check_locality(options: Options, path: str, *, overwrite: bool) -> None:
         return
     if overwrite:
         raise ConfigError(
-            "writeLocality='local' adds files on each executor's own disk; nobody could replace them as one. "
+            "writeLocality='local' adds files on each executor's own disk, and cannot replace them atomically. "
             "Received: mode='overwrite'.",
             fix='Write to a new folder with mode("append").',
         )
     if not storage.is_local(path):
         raise ConfigError(
             f"writeLocality='local' needs a local path. Received: path={path!r}.",
-            fix='Give a local path, or leave the option at "distributed".',
+            fix='Pass a local path, or leave the option at "distributed".',
         )

@@ -1,4 +1,4 @@
-"""The files that one task writes: one per folder of partition values, and a next one after so many records."""
+"""The files that one task writes: one per partition folder, and a new one after recordsPerFile records."""
 
 import uuid
 from contextlib import AbstractContextManager, ExitStack
@@ -20,13 +20,13 @@ from emberflow.tfrecord.publish import sync_folders
 from emberflow.tfrecord.record_files import writing
 
 _ROWS, _BYTES = 4096, 3 << 20
-"""What is encoded at a time, at most: more would not stay in the processor's cache."""
+"""Upper limits of one encoding step: more would not stay in the processor's cache."""
 _OPEN = 64
-"""Files that a task keeps open at the same time."""
+"""Files that a task keeps open at the same time; each needs a descriptor and a buffer."""
 
 
 class TaskOutput(AbstractContextManager["TaskOutput"]):
-    """Takes batches, writes files. Leaving the block by an error deletes what was begun."""
+    """Writes batches to files. An error in the block deletes them."""
 
     def __init__(self, *, folder: str, job: str, schema: Any, options: Options) -> None:
         self.names: list[str] = []
@@ -37,7 +37,7 @@ class TaskOutput(AbstractContextManager["TaskOutput"]):
         self._columns = columns_of(
             pa.schema([schema.field(name) for name in self._stored]), options.record_type
         )
-        # The write and the partition alone: a repeated task replaces its files instead of adding to them.
+        # Only the write and the partition: a repeated task replaces its files instead of adding others.
         self._stem = f"part-{_partition_number():05d}-{job}"
         self._attempt = uuid.uuid4().hex[:12]
         self._open: dict[str, _OutputFile] = {}
@@ -45,7 +45,7 @@ class TaskOutput(AbstractContextManager["TaskOutput"]):
 
     @property
     def begun(self) -> tuple[str, ...]:
-        """The files where this attempt has written them, relative to the folder."""
+        """The files under their names of this attempt, relative to the folder."""
         return tuple(self._begun(name) for name in self.names)
 
     def write(self, batch: Any) -> None:
@@ -73,7 +73,7 @@ class TaskOutput(AbstractContextManager["TaskOutput"]):
 
     def _file(self, folder: str) -> "_OutputFile":
         if folder not in self._open:
-            if len(self._open) >= _OPEN:  # the folder used least lately waits longest for its next row
+            if len(self._open) >= _OPEN:  # the least recently used one
                 self._open.pop(next(iter(self._open))).close()
             codec = self._options.compression or CODECS["none"]
             stem = f"{self._stem}-{self._numbers:03d}" if self._numbers else self._stem
@@ -96,7 +96,7 @@ class TaskOutput(AbstractContextManager["TaskOutput"]):
             storage.delete(storage.join(self._folder, name))
 
     def _publish_local(self) -> None:
-        """Put files on the executor's own disk into place: the last thing a task does."""
+        """Move files on the executor's own disk into place, as the last step of a task."""
         if self._options.locality != "local":
             return
         for begun, name in zip(self.begun, self.names, strict=True):

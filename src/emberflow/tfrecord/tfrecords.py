@@ -35,7 +35,7 @@ _TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _FeatureType:
-    """What a feature must look like: its type, how many values it has (None: any), what stands for a missing one."""
+    """A declared feature: its type, its number of values (None: any), the default for a missing one."""
 
     type: Any
     count: int | None = None
@@ -50,9 +50,9 @@ class TFRecords:
         TFRecords('/data/train', features={'image': 'float[784]', 'label': 'int64'})
 
     Args:
-        path: A file, folder, pattern or comma list, on local disk or any file system that fsspec knows.
-        features: Which features to read. None takes all, with types inferred from the first records of the files. A
-            list of names takes these. A mapping also says the types: "int64", "float", "double", "bool", "string",
+        path: A file, folder, pattern or comma list, on local disk or any file system that fsspec supports.
+        features: The features to read. None: all, with types inferred from the first records of the files. A list of
+            names: only these. A mapping also declares the types: "int64", "float", "double", "bool", "string",
             "bytes"; "float[]" for an array and "float[784]" for one of fixed length; a pyarrow type; or
             TensorFlow's own ``tf.io.FixedLenFeature`` and ``tf.io.VarLenFeature``.
         record_type: "Example" or "SequenceExample".
@@ -87,7 +87,7 @@ class TFRecords:
         return self.__dict__
 
     def fragments(self) -> list[Fragment]:
-        """Return pieces of the files; their records are counted where that is cheap, else they go by bytes."""
+        """Return pieces of the files with their records counted, or with their bytes where counting is expensive."""
         files = [file for file in find_files(self._options) if file.size]
         _ = self._schema
         if all(self._may_count(file) for file in files) and sum(file.size for file in files) <= _COUNTED:
@@ -125,7 +125,7 @@ class TFRecords:
     def _chunks(self, fragment: Fragment) -> Iterator[Chunk]:
         codec = codec_of(fragment.path, self._options.compression)
         stop = fragment.part + fragment.bytes
-        if fragment.rows is not None:  # its edges are those of records
+        if fragment.rows is not None:  # it starts and ends at a record
             with storage.open_file(fragment.path) as raw:
                 raw.seek(fragment.part)
                 yield from read_chunks(raw, self._options.rules, fragment.part, stop)
@@ -147,12 +147,12 @@ class TFRecords:
         if missing:
             raise ConfigError(
                 f"`features` must name features of the files. Received: {missing}; there are: {schema.names}.",
-                fix="Correct the names in features=, or give their types as a mapping.",
+                fix="Correct the names in features=, or declare their types in a mapping.",
             )
         return pa.schema([schema.field(name) for name in self.features])
 
     def _shaped(self, batch: Any) -> Any:
-        """Fill in defaults, and make arrays of a fixed length what they are."""
+        """Fill in defaults, and turn arrays of a fixed length into fixed-size lists."""
         for place, (name, shape) in enumerate(self._shapes.items()):
             array = batch.column(place)
             if shape.default is not None and array.null_count:
@@ -179,19 +179,19 @@ def _slice(chunk: Chunk, first: int, last: int) -> Chunk:
 
 
 def _counted(file: InputFile) -> Iterator[Fragment]:
-    """Hop over a local file from length to length; give pieces with their numbers of records."""
+    """Yield pieces of a local file with their number of records, by reading the lengths only."""
     length_at = struct.Struct("<Q").unpack_from
     with storage.open_file(file.path) as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as data:
         begin = at = rows = 0
         while at + HEAD + TAIL <= file.size:
             end = at + int(length_at(data, at)[0]) + HEAD + TAIL
             if end > file.size:
-                break  # cut short, or not TFRecord: the rank that reads it says what is wrong
+                break  # truncated, or not TFRecord: the rank that reads it raises the error
             at, rows = end, rows + 1
             if at - begin >= _PIECE:
                 yield Fragment(path=file.path, part=begin, rows=rows, bytes=at - begin)
                 begin, rows = at, 0
-        rows += at < file.size  # counted, so that a rank comes to it
+        rows += at < file.size  # counted, so that a rank reads it
         if rows:
             yield Fragment(path=file.path, part=begin, rows=rows, bytes=file.size - begin)
 
@@ -201,7 +201,7 @@ def _fixed(array: Any, name: str, count: int) -> Any:
     if lengths - {count}:
         raise DataError(
             f"Feature {name!r} must have {count} values in each record. Received: {sorted(map(str, lengths))}.",
-            fix=f'Say "{name}": "...[]" for arrays of any length.',
+            fix=f'Declare "{name}": "...[]" for arrays of any length.',
         )
     return pa.FixedSizeListArray.from_arrays(array.flatten(), count)
 
@@ -221,7 +221,8 @@ def _shape_of(name: str, given: Any) -> _FeatureType:
     elif hasattr(given, "dtype"):
         return _from_tensorflow(given)
     raise ConfigError(
-        f"A feature's type is a name, a pyarrow type, or a tf.io feature. Received: features[{name!r}]={given!r}.",
+        "A feature's type must be a name, a pyarrow type, or a tf.io feature. "
+        f"Received: features[{name!r}]={given!r}.",
         fix=f'Write "{name}": "float[784]", with one of {sorted(_TYPES)}.',
     )
 

@@ -1,4 +1,4 @@
-"""From the values of features to Arrow arrays of the type that the schema says."""
+"""From the values of features to Arrow arrays of the schema's types."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ _FAST = {
     "string": {"bytes"},
     "binary": {"bytes"},
 }
-"""The kinds that each type takes here; the plain parser takes (or refuses) the others."""
+"""The kinds of features that each type accepts here; the plain parser accepts or rejects the others."""
 
 _MOST = (1 << 31) - 1
-"""Bytes in a binary column of one batch."""
+"""Largest number of bytes in a binary column of one batch: offsets are 32 bit."""
 
 
 class IrregularRecords(Exception):  # noqa: N818 - not an error: the caller reads these records in another way
-    """Some records have to be read by the plain parser."""
+    """The plain parser must read some records."""
 
     def __init__(self, rows: Array) -> None:
         super().__init__(rows)
@@ -108,12 +108,12 @@ def _leaf_array(
 
 
 def _lost(data: Array, kind: str, column: Column) -> Array | None:
-    """Say which numbers the type cannot hold."""
+    """Return which numbers the type cannot hold."""
     if kind == "float":
         return None
     if column.leaf in {"float", "double"}:
         limit = 1 << (24 if column.leaf == "float" else 53)
-        return (data < -limit) | (data > limit)  # beyond that the plain parser looks closer
+        return (data < -limit) | (data > limit)  # above that the plain parser decides
     if column.leaf == "bool" or column.leaf_type.bit_width == 64:
         return None
     limit = 1 << (column.leaf_type.bit_width - 1)
@@ -151,7 +151,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _doubles(column: Column, leaves: LeafValues, counts: Array, refuse: Any) -> tuple[Any, Array]:
-    """Read numbers of eight bytes each, one value a number or all in one value."""
+    """Read numbers of eight bytes each, one number per value or all in one value."""
     lengths = leaves.lengths
     bad = (lengths != 8) if not column.depth else lengths % 8 != 0
     if bad.any():
@@ -162,7 +162,7 @@ def _doubles(column: Column, leaves: LeafValues, counts: Array, refuse: Any) -> 
 
 
 def _owners(counts: Array, bad: Array) -> Array:
-    """Say which features have a bad value."""
+    """Return which features have a bad value."""
     owners = np.zeros(len(counts), bool)
     owners[np.repeat(np.arange(len(counts)), counts)[bad]] = True
     return owners

@@ -1,7 +1,7 @@
 """TFRecord to Arrow: the records of a chunk become one batch of columns.
 
-The fast way reads all records of a chunk together. Records that it finds irregular are read by the plain parser one
-by one, and the two are put together in the order of the file.
+The fast path reads all records of a chunk together. The plain parser reads irregular records one by one, and both are
+merged in the order of the file.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ class Decoded:
 
     Attributes:
         arrays: One Arrow array per column, with the rows that could be read.
-        rows: Which records of the chunk these are, in order.
-        refused: The records that could not be read, and why.
+        rows: The numbers of these records in the chunk, in order.
+        refused: The records that could not be read, with the error.
     """
 
     arrays: list[Any]
@@ -93,9 +93,7 @@ def _decode_fast(
         begin, last, irregular = whole_messages(chunk.data, starts, ends, 0x0A)
         known, at = match_layout(chunk.data, begin, last, names)
         found = find_features(chunk.data, at, last, names)
-        if any(
-            (found.starts[place] >= 0).any() for place in known
-        ):  # a key that comes twice: the last one counts
+        if any((found.starts[place] >= 0).any() for place in known):  # a repeated key: the last one counts
             known, found = {}, find_features(chunk.data, begin, last, names)
         irregular |= found.irregular
         deep = None

@@ -1,8 +1,8 @@
 """Arrow to TFRecord: one batch of rows becomes the bytes of its records, without a loop over rows.
 
-All lengths are known before a byte is written, so each record has its place in one array. The fields are put
-there column by column from the right to the left: a varint is written as a window of fixed width whose right
-end is in place, and what it spoils on its left is written after it.
+All lengths are known before a byte is written, so each record has its place in one array. The fields are written
+column by column from right to left: a varint is written as a window of fixed width whose right end is in place, and
+the bytes that it overwrites on its left are written after it.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,10 +38,10 @@ class _Entry:
     sizes: Array
     data: Array
     varints: tuple[Array, Array] | None = None
-    """The numbers and their sizes where each row has one number: they are written without a copy before."""
+    """The numbers and their sizes where each row has one number: they are written without an earlier copy."""
 
     def total(self, rows: int) -> Array:
-        """Return how many bytes this column takes in each of the batch's rows."""
+        """Return the size of this column in each of the batch's rows, in bytes."""
         if self.rows is None:
             return self.sizes
         out = np.zeros(rows, np.int64)
@@ -134,7 +134,7 @@ def _entry(key: bytes | None, values: Values) -> _Entry:
         body = 4 * values.counts
         data = np.ascontiguousarray(data).view(np.uint8)
     elif values.kind == "int":
-        if is_single and key is not None:  # inner features stand too close for a window that spoils its left
+        if is_single and key is not None:  # inner features are too close for a window
             numbers = np.ascontiguousarray(data).view(np.uint64)
             body = varint_sizes(numbers)
             varints = (numbers, body)
@@ -156,7 +156,7 @@ def _list_entry(key: bytes | None, values: Values, steps: Array) -> _Entry:
     inner = _entry(
         None, Values(kind=values.kind, data=values.data, lengths=values.lengths, counts=values.counts)
     )
-    ends = np.cumsum(inner.sizes) + HEAD  # room on the left for what a window of a varint spoils
+    ends = np.cumsum(inner.sizes) + HEAD  # room on the left for the bytes that a varint's window overwrites
     flat = np.empty(int(ends[-1]) if len(ends) else HEAD, np.uint8)
     inner.write(flat, ends)
     body = _sums(inner.sizes, steps)
@@ -186,7 +186,7 @@ def _sums(sizes: Array, counts: Array) -> Array:
 
 
 def _write_tagged_lengths(out: Array, at: Array, tag: bytes, lengths: Array, heads: Array) -> None:
-    """Write a tag and a length at each place; `heads` is what both take."""
+    """Write a tag and a length at each place; `heads` is the size of both."""
     for width in np.unique(heads).tolist():
         some = slice(None) if (heads == width).all() else np.flatnonzero(heads == width)
         head = np.empty((len(heads[some]), width), np.uint8)

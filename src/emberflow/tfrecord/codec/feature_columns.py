@@ -1,4 +1,4 @@
-"""What a column is to the codec: a name, an Arrow type, and how its values stand in a feature."""
+"""A column of the codec: a name, an Arrow type, and the form of its values in a feature."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ Doubles = Literal["float", "bytes"]
 
 CORRUPT = "_corrupt_record"
 PACKED = {"float": "<f4", "int": "<i8"}
-"""How numbers stand in a packed column, by the kind of the feature."""
+"""The form of numbers in a packed column, by the kind of the feature."""
 
 _TESTS: tuple[tuple[LeafKind, Callable[[Any], bool]], ...] = (
     ("bool", pa.types.is_boolean),
@@ -31,13 +31,13 @@ _TESTS: tuple[tuple[LeafKind, Callable[[Any], bool]], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of the table side.
+    """One column of the table.
 
     Attributes:
         name: The feature's key.
         type: The Arrow type of the column.
         depth: 0 for a scalar, 1 for an array, 2 for an array of arrays.
-        leaf: What the values are.
+        leaf: The kind of the values.
         leaf_type: The Arrow type of one value.
         nullable: Whether a missing feature is allowed.
         is_vector: Whether this is Spark ML's vector, a struct that is written as one list of floats.
@@ -75,7 +75,7 @@ def column_of(field: Any) -> Column:
             f"Expected a number, text, bytes, date or time, an array of these, an array of arrays, or a "
             f"Spark ML vector. Received: column {field.name!r} of type {field.type}.",
             fix="Leave the column out, or turn it into one of these types: a struct into its fields, a map "
-            "into two arrays, anything else into a string by to_json().",
+            "into two arrays, anything else into a string with to_json().",
         )
     return Column(
         name=field.name, type=field.type, depth=depth, leaf=leaf, leaf_type=kind, nullable=field.nullable
@@ -90,7 +90,7 @@ def columns_of(schema: Any, record_type: RecordType) -> list[Column]:
     deep = [column.name for column in columns if column.depth == 2]
     if deep and record_type == "Example":
         raise ConfigError(
-            f"An Example holds no arrays of arrays. Received: columns {deep} with recordType='Example'.",
+            f"An Example cannot hold arrays of arrays. Received: columns {deep} with recordType='Example'.",
             fix='Use .option("recordType", "SequenceExample"), or flatten() the columns.',
         )
     return columns
@@ -103,7 +103,7 @@ def pack(columns: list[Column], names: Sequence[str]) -> list[Column]:
     ]
     if wrong:
         raise ConfigError(
-            f"Packed numbers are read into binary columns. Received: option 'packed' for {', '.join(wrong)}.",
+            f"Packed numbers need binary columns. Received: option 'packed' for {', '.join(wrong)}.",
             fix="Make the columns `binary` in the schema, or leave them out of the option.",
         )
     return [replace(column, packed=True) if column.name in names else column for column in columns]
@@ -117,14 +117,14 @@ def _check_byte_array(columns: list[Column]) -> list[Column]:
     if len(columns) != 1 or columns[0].depth or columns[0].leaf != "binary":
         found = ", ".join(f"{column.name} {column.type}" for column in columns)
         raise ConfigError(
-            f"recordType='ByteArray' is for one binary column. Received: {found or 'no column'}.",
+            f"recordType='ByteArray' needs exactly one binary column. Received: {found or 'no column'}.",
             fix='Select one column of type binary, or use .option("recordType", "Example").',
         )
     return columns
 
 
 def is_vector_type(kind: Any) -> bool:
-    """Say whether an Arrow type is the struct that Spark ML's vectors travel in."""
+    """Tell whether an Arrow type is the struct of Spark ML's vectors."""
     return (
         pa.types.is_struct(kind)
         and [field.name for field in kind] == ["type", "size", "indices", "values"]

@@ -1,4 +1,4 @@
-"""From an Arrow column to what a feature holds: int64, float32 or bytes, flat, with a count per row."""
+"""From an Arrow column to the values of features: int64, float32 or bytes, flat, with a count per row."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +19,7 @@ class Values:
 
     Attributes:
         kind: The feature's kind.
-        data: int64 or float32 numbers, or for bytes all values one after the other.
+        data: int64 or float32 numbers, or for bytes all values concatenated.
         lengths: For bytes, the length of each value; else None.
         counts: For each row that is not null, how many values it has.
         rows: The rows that are not null, or None for all.
@@ -35,7 +35,7 @@ class Values:
 
 
 def values_of(array: Any, column: Column, doubles: Doubles) -> Values:
-    """Return what the features of one column hold."""
+    """Return the values of the features of one column."""
     rows = None
     if array.null_count:
         rows = np.flatnonzero(np.asarray(array.is_valid()))
@@ -70,7 +70,7 @@ def _refuse_nulls(array: Any, column: Column) -> None:
 
 
 def _blobs(array: Any, counts: Array, rows: Array | None, steps: Array | None) -> Values:
-    """Return arrays of doubles as one value of eight bytes a number each, as tf.io.decode_raw reads it."""
+    """Return each array of doubles as one value, eight bytes per number, as tf.io.decode_raw reads it."""
     data = np.ascontiguousarray(array.to_numpy(zero_copy_only=False).astype("<f8", copy=False))
     used = counts > 0
     return Values(
@@ -97,7 +97,7 @@ def _leaf(array: Any, column: Column, doubles: Doubles) -> tuple[Kind, Array, Ar
             array = array.cast(pa.float64())
         with np.errstate(
             over="ignore"
-        ):  # a double beyond float32 is an infinity: the narrowing was asked for
+        ):  # a double beyond float32 becomes an infinity: the user chose the narrowing
             return "float", array.to_numpy(zero_copy_only=False).astype("<f4", copy=False), None
     return "int", _integers(array, leaf), None
 
@@ -124,7 +124,7 @@ def _bytes(array: Any) -> tuple[Array, Array]:
 
 
 def dense_vectors(array: Any) -> Any:
-    """Return Spark ML's vectors as arrays of doubles, with the zeros that a sparse one leaves out."""
+    """Return Spark ML's vectors as arrays of doubles, sparse ones with their zeros."""
     sparse = np.asarray(array.field("type")) == 0
     values = array.field("values")
     if not sparse.any():

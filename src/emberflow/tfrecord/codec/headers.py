@@ -1,4 +1,4 @@
-"""The bytes that stand before the values of a feature: map entry, key, feature, list, packed list.
+"""The bytes before the values of a feature: map entry, key, feature, list, packed list.
 
 Each of these messages begins with its own length, so the header of a row follows from one number, the size of
 its values. Small sizes are looked up in a table made once per column, large ones are computed for all rows.
@@ -23,13 +23,13 @@ _TABLE = 128
 
 @dataclass(frozen=True)
 class Header:
-    """What the header of one column is made of.
+    """The header of one column.
 
     Attributes:
         key: The feature's name, or None for an inner feature of an array of arrays.
         tag: The tag of the list of values, or nothing where the values are features.
-        is_packed: Whether the values stand in one field, as packed numbers do, or one value of bytes.
-        keeps_empty: Whether that field is there when it is empty: one empty value is not no value.
+        is_packed: Whether the values are one field: packed numbers, or one value of bytes.
+        keeps_empty: Whether that field is written when it is empty: one empty value differs from no value.
     """
 
     key: bytes | None
@@ -95,7 +95,7 @@ class Header:
             windows(out, width)[at[some]] = table[body[some]]
 
     def _write_large(self, out: Array, at: Array, body: Array) -> None:
-        small = body < _TABLE  # an empty packed list has no length of its own: the table knows
+        small = body < _TABLE  # an empty packed list has no length field: the table covers it
         if small.any():
             self._write_known(out, at[small], body[small])
             at, body = at[~small], body[~small]

@@ -20,7 +20,7 @@ _KIND_OF_TAG: dict[int, Kind] = {0x0A: "bytes", 0x12: "float", 0x1A: "int"}
 _TOP_BITS = np.uint64(0x8080808080808080)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _FEW = 8
-"""With fewer records left than this a list goes on in plain Python: numpy's calls would cost more."""
+"""With fewer records left than this, plain Python continues: numpy's calls would cost more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,11 @@ class LeafValues:
     """The values of some features.
 
     Attributes:
-        kind: What they are; None where no feature has a value.
-        counts: How many values each feature has; -1 where it has no kind (or is not there).
-        data: All values one after the other: int64, float32, or bytes.
+        kind: Their kind; None where no feature has a value.
+        counts: How many values each feature has; -1 where it is missing or has no kind.
+        data: All values, concatenated: int64, float32, or bytes.
         lengths: For bytes, the length of each value.
-        irregular: The features that the plain parser has to read.
+        irregular: The features that the plain parser must read.
     """
 
     kind: Kind | None
@@ -72,7 +72,7 @@ def read_leaves(data: Array, starts: Array, ends: Array) -> LeafValues:
 
 
 def payload_leaves(data: Array, payload: Payload) -> LeafValues:
-    """Read values whose places are known already: packed numbers, or one value of bytes, in every feature."""
+    """Read values at known places: packed numbers, or one value of bytes, in every feature."""
     irregular = np.zeros(len(payload.start), bool)
     if payload.kind == "bytes":
         values: Array = copy_ragged(data, payload.start, payload.length)
@@ -123,7 +123,7 @@ def _integers(data: Array, view: Array, start: Array, length: Array) -> tuple[Ar
     if len(length) and length.min() > 0 and length.max() <= 8:
         keep = _ALL >> (64 - 8 * length).astype(np.uint64)
         is_single = (view[start] & keep & _TOP_BITS) == (_TOP_BITS & (keep >> np.uint64(8)))
-        if is_single.all():  # one number a list: its size is the list's
+        if is_single.all():  # one number per list: its size is the list's
             return np.ones(len(length), np.int64), read_varints(view, start, length), ~is_single
     flat = np.concatenate([copy_ragged(data, start, length), np.zeros(PAD, np.uint8)])
     stops = flat[: len(flat) - PAD] < 0x80

@@ -1,16 +1,16 @@
 """Protobuf's numbers and lengths, many at a time, in numpy.
 
-The trick used everywhere: a window is a view of a byte array that has one element per *byte*, each as wide as
-we like, so that one fancy index reads (or writes) a field of every record in one call, wherever it starts.
+All functions use windows: a window is a view of a byte array with one element per *byte*, of any width, so that one
+index operation reads (or writes) a field of every record in one call, wherever it starts.
 """
 
 from typing import Any
 
 import numpy as np
 
-Array = Any  # a numpy array; numpy's own types would need a shape and a dtype at each place
+Array = Any  # a numpy array; numpy's own types would need a dtype in every signature
 PAD = 16
-"""Bytes that a buffer has after its end, so that a wide window may start at its last byte."""
+"""Bytes after the end of a buffer, so that a wide window may start at its last byte."""
 
 _WORD = np.dtype("<u8")
 _TOP_BITS = np.uint64(0x8080808080808080)
@@ -47,7 +47,7 @@ def rows_as_windows(matrix: Array) -> Array:
 
 
 def varint_sizes(values: Array) -> Array:
-    """Return how many bytes each unsigned number takes as a varint."""
+    """Return the size of each unsigned number as a varint, in bytes."""
     sizes = np.ones(len(values), np.int64)
     largest = int(values.max()) if len(values) else 0
     for bits in range(7, 64, 7):
@@ -68,7 +68,7 @@ def varint_bytes(value: int) -> bytes:
 
 
 def varint_matrix(values: Array, sizes: Array, width: int) -> Array:
-    """Return one row of bytes per number, its varint at the right end after bytes without meaning."""
+    """Return one row of bytes per number, its varint at the right end after undefined bytes."""
     out = np.empty((len(values), width), np.uint8)
     for back in range(width):
         shift = (7 * np.maximum(sizes - 1 - back, 0)).astype(np.uint64)
@@ -78,13 +78,13 @@ def varint_matrix(values: Array, sizes: Array, width: int) -> Array:
 
 
 def flat_varints(values: Array) -> tuple[Array, Array]:
-    """Return all numbers as varints one after the other, and the size of each."""
+    """Return all numbers as concatenated varints, and the size of each."""
     sizes = varint_sizes(values)
     ends = np.cumsum(sizes)
     width = int(sizes.max()) if len(sizes) else 1
     out = np.empty(width + (int(ends[-1]) if len(ends) else 0), np.uint8)
     matrix = varint_matrix(values, sizes, width)
-    # Last number first: what stands left of a varint is overwritten by the number before it.
+    # Last number first: the bytes left of a varint are overwritten by the number before it.
     windows(out, width)[ends[::-1]] = rows_as_windows(matrix[::-1])
     return out[width:], sizes
 
@@ -118,7 +118,7 @@ def _byte_number(bit: Array) -> Array:
 
 
 def read_varints(word_view: Array, starts: Array, sizes: Array) -> Array:
-    """Read numbers whose varints are known to take `sizes` (1 to 10) bytes; return them as int64."""
+    """Read numbers whose varints have `sizes` (1 to 10) bytes; return them as int64."""
     short = np.minimum(sizes, 8).astype(np.uint64)
     keep = np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - np.uint64(8) * short)
     value = _squeeze(word_view[starts] & keep)
@@ -132,16 +132,14 @@ def read_varints(word_view: Array, starts: Array, sizes: Array) -> Array:
 
 
 def copy_ragged(source: Array, starts: Array, lengths: Array) -> Array:
-    """Return the given stretches of a byte array one after the other."""
+    """Return the given ranges of a byte array, concatenated."""
     total = int(lengths.sum())
     if not total:
         return np.empty(0, np.uint8)
     width = int(lengths[0])
     if (lengths == width).all():
         return windows(source, width)[starts].view(np.uint8).reshape(-1)
-    if total >= 32 * len(
-        starts
-    ):  # long stretches: a call of memcpy for each is cheaper than an index per byte
+    if total >= 32 * len(starts):  # long ranges: a memcpy for each is cheaper than an index per byte
         view = memoryview(source)
         ends = starts + lengths
         parts = [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -150,7 +148,7 @@ def copy_ragged(source: Array, starts: Array, lengths: Array) -> Array:
 
 
 def paste_ragged(target: Array, at: Array, source: Array, lengths: Array) -> None:
-    """Write consecutive stretches of `source` to the given places of a byte array."""
+    """Write consecutive ranges of `source` to the given places of a byte array."""
     total = int(lengths.sum())
     if not total:
         return

@@ -1,7 +1,7 @@
 """TFRecord's frame: length, masked checksum of the length, payload, masked checksum of the payload.
 
-`frame` closes records that were laid out with room for the frame; `read_chunks` finds them again in a stream.
-A chunk never holds half a record. What is wrong with a file is told by the last chunk, after what was right.
+`frame` completes records that were laid out with room for the frame; `read_chunks` finds records in a stream. A chunk
+holds complete records only. The last chunk reports what is wrong with a file, after all valid records.
 """
 
 import struct
@@ -27,17 +27,17 @@ _head_at = struct.Struct("<QI").unpack_from
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Whole records from one stretch of a file.
+    """Complete records from one range of a file.
 
     Attributes:
         data: The bytes, with padding after them.
         starts: Where each payload starts in `data`.
         ends: Where each payload ends.
-        corrupt: The records whose payload does not have the checksum that the file says.
+        corrupt: The records whose payload does not match the checksum in the file.
         offset: Where `data` starts in the file.
         end: Where the last record ends in the file.
         broken: Why nothing can be read after this chunk, or None.
-        rest: The first bytes of what could not be read.
+        rest: The first bytes that could not be read.
     """
 
     data: Array
@@ -79,12 +79,12 @@ def _masked_all(checksums: Array) -> Array:
 
 
 def _tables() -> Array:
-    """Return, for each of eight bytes, what it adds to the checksum of an eight byte number."""
+    """Return the contribution of each of eight bytes to the checksum of an eight byte number."""
     zero = crc32c(bytes(8))
     rows = [
         [crc32c(bytes(at) + bytes([byte]) + bytes(7 - at)) ^ zero for byte in range(256)] for at in range(8)
     ]
-    rows[0] = [number ^ zero for number in rows[0]]  # the checksum is linear: the constant part goes in once
+    rows[0] = [number ^ zero for number in rows[0]]  # the checksum is linear: the constant part is added once
     return np.array(rows, np.uint32)
 
 
@@ -92,7 +92,7 @@ _TABLES = _tables()
 
 
 def length_checksums(lengths: Array) -> Array:
-    """Return the masked checksum of each length as it stands in a header."""
+    """Return the masked checksum of each length as in a header."""
     octets = np.ascontiguousarray(lengths.astype("<u8")).view(np.uint8).reshape(-1, 8)
     checksums = _TABLES[0][octets[:, 0]]
     for at in range(1, 8):
@@ -101,12 +101,12 @@ def length_checksums(lengths: Array) -> Array:
 
 
 def frame(out: Array, starts: Array, lengths: Array) -> None:
-    """Fill in the frames of records whose payloads already stand at their places.
+    """Fill in the frames of records whose payloads are already in place.
 
     Args:
         out: The bytes of all records, with `HEAD` bytes free before and `TAIL` bytes free after each payload.
         starts: Where each payload starts.
-        lengths: How long each payload is.
+        lengths: The length of each payload.
     """
     numbers(out, "<u8")[starts - HEAD] = lengths.astype(np.uint64)
     numbers(out, "<u4")[starts - TAIL] = length_checksums(lengths)
@@ -125,9 +125,9 @@ def frame_one(payload: bytes) -> bytes:
 
 
 def read_chunks(stream: Any, rules: FrameRules, offset: int = 0, stop: int | None = None) -> Iterator[Chunk]:
-    """Read the records that start before `stop`; the stream stands at a record's first byte, at `offset`.
+    """Read the records that start before `stop`; the stream is at a record's first byte, at `offset`.
 
-    All chunks share one buffer: use a chunk before the next one is asked for.
+    All chunks share one buffer: use a chunk before requesting the next one.
     """
     room = np.empty(rules.chunk_bytes + PAD, np.uint8)
     used = 0
@@ -143,7 +143,9 @@ def read_chunks(stream: Any, rules: FrameRules, offset: int = 0, stop: int | Non
         if not got or chunk.broken or (stop is not None and chunk.end >= stop):
             return
         done = chunk.end - offset
-        if not done:  # one record fills the buffer: it grows as the bytes come, not as a length says
+        if (
+            not done
+        ):  # one record fills the buffer: grow it with the bytes that arrive, not by a length in the file
             room = np.concatenate([room, np.empty(len(room), np.uint8)])
         room[: used - done] = room[done:used].copy()
         used -= done
@@ -151,7 +153,7 @@ def read_chunks(stream: Any, rules: FrameRules, offset: int = 0, stop: int | Non
 
 
 def _fill(stream: Any, room: Array, used: int) -> int:
-    """Read until the buffer is full or the stream ends; return how many bytes came."""
+    """Read until the buffer is full or the stream ends; return the number of bytes."""
     target = memoryview(room)[used : len(room) - PAD]
     got = 0
     while got < len(target):
@@ -166,7 +168,7 @@ def _fill(stream: Any, room: Array, used: int) -> int:
 
 
 def _cut(room: Array, used: int, offset: int, stop: int | None, rules: FrameRules, *, is_last: bool) -> Chunk:
-    """Find the whole records of a buffer."""
+    """Find the complete records of a buffer."""
     data = memoryview(room)[:used]
     starts, at, broken = _scan(data, offset, stop, rules)
     if broken is None and is_last and at < used and (stop is None or offset + at < stop):
@@ -197,7 +199,7 @@ def _cut(room: Array, used: int, offset: int, stop: int | None, rules: FrameRule
 def _scan(
     data: memoryview, offset: int, stop: int | None, rules: FrameRules
 ) -> tuple[list[int], int, DataError | None]:
-    """Hop from length to length; return where records start, where the last one ends, and what stopped us."""
+    """Follow the lengths; return where records start, where the last one ends, and why it stopped."""
     starts: list[int] = []
     at, size = 0, len(data)
     limit = size - HEAD if stop is None else min(size - HEAD, stop - offset - 1)
@@ -205,7 +207,7 @@ def _scan(
     while at <= limit:
         (length,) = _length_at(data, at)
         end = at + length + HEAD + TAIL
-        if length > most or end > size:  # do not wait for gigabytes that a broken length promises
+        if length > most or end > size:  # do not wait for gigabytes that a corrupt length announces
             return starts, at, _refusal(data, at, offset, rules)
         starts.append(at)
         at = end
@@ -234,7 +236,7 @@ def _wrong_payloads(data: memoryview, room: Array, begins: Array, ends: Array) -
 
 
 def corrupt_file(position: int, reason: str) -> DataError:
-    """Return the error for a file that is not a TFRecord file from some byte on."""
+    """Return the error for a file that is not TFRecord after some byte."""
     return DataError(
         f"Expected TFRecord, but {reason}. Received: byte {position} of the (uncompressed) file.",
         fix='Write the file again, or skip what is broken: .option("mode", "DROPMALFORMED") or '

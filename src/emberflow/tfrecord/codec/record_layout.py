@@ -1,8 +1,8 @@
-"""The shortcut for files whose records are all laid out alike, as one program writes them.
+"""The fast path for files whose records all have the same layout, as one program writes them.
 
-The first record of a chunk says in which order the features come and how their headers look. Then one comparison per
-feature shows for all records at once that theirs look the same, and where their values are. At the first feature
-that does not fit the walk in lockstep (`walk`) goes on.
+The first record of a chunk defines the order of the features and their headers. One comparison per feature then
+shows for all records at once that they match, and where their values are. At the first feature that does not match,
+the walk in lockstep (`walk`) continues.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class Payload:
 def match_layout(
     data: Array, starts: Array, ends: Array, names: Sequence[bytes]
 ) -> tuple[dict[int, Payload], Array]:
-    """Find the features that all records have in the same places of their order.
+    """Find the features that all records have at the same position of their order.
 
     Returns:
         The payloads by the number of the name, and where in each record the next entry starts.
@@ -58,7 +58,7 @@ def match_layout(
 
 
 def _bodies(data: Array, view: Array, at: Array, header: Header, first: int) -> Array | None:
-    """Return the size of each record's values if the header before them is the one expected, else None."""
+    """Return the size of each record's values if the header before them is the expected one, otherwise None."""
     chain = header.chain(first)
     width = len(chain)
     if int(at.max()) + width > len(data):
@@ -75,7 +75,7 @@ def _bodies(data: Array, view: Array, at: Array, header: Header, first: int) -> 
 
 
 def _sketch(message: bytes) -> Iterator[tuple[Header, int]]:
-    """Give header and size of values for the entries of one record, up to the first that is unusual."""
+    """Yield header and size of values for the entries of one record, up to the first irregular one."""
     at = 0
     try:
         for name, feature in entries(message):
@@ -85,7 +85,7 @@ def _sketch(message: bytes) -> Iterator[tuple[Header, int]]:
                 return
             yield header, body
             at += len(chain) + body
-    except (DataError, IndexError, KeyError):  # the parsers that follow say what it is
+    except (DataError, IndexError, KeyError):  # the other parsers decide what it is
         return
 
 

@@ -1,7 +1,7 @@
-"""One record at a time, in plain Python: the parser that knows all of protobuf's liberties.
+"""One record at a time, in plain Python: the parser for every valid form of protobuf.
 
-The fast way (`walk`, `decode`) takes the records that are written as every known writer writes them. What is
-unusual, wrong, or not of the type that the schema says comes here: this parser decides what a record means.
+The fast path (`walk`, `decode`) reads records as all known writers write them. This parser reads the others:
+irregular ones, invalid ones, and those that do not have the schema's type. It decides what a record means.
 """
 
 import struct
@@ -26,12 +26,12 @@ _WIDE = Context(prec=100)
 
 
 def parse_record(payload: bytes, record_type: RecordType, names: Collection[str] | None = None) -> Record:
-    """Return the features of a record by name; raise DataError where it is not the message it should be.
+    """Return the features of a record by name; raise DataError for an invalid message.
 
     Args:
         payload: The serialized message.
-        record_type: Which message it is.
-        names: The features to look into; the others are passed over. None means all.
+        record_type: The type of the message.
+        names: The features to parse; others are skipped. None for all.
     """
     wanted = None if names is None else {name.encode() for name in names}
     record: Record = {}
@@ -42,7 +42,7 @@ def parse_record(payload: bytes, record_type: RecordType, names: Collection[str]
         elif number == 2 and record_type == "SequenceExample":
             for name, body in _chosen(value, wanted):
                 record[name] = [_feature(part) for part in _repeated(body)]
-    for message in contexts:  # after the lists: a name that is in both means the context
+    for message in contexts:  # after the lists: for a name in both, the context counts
         record.update((name, _feature(body)) for name, body in _chosen(message, wanted))
     return record
 
@@ -58,7 +58,7 @@ def _chosen(message: bytes, wanted: Collection[bytes] | None) -> Iterator[tuple[
 
 
 def value_of(feature: Feature | list[Feature] | None, column: Column) -> Any:
-    """Return what the column holds for a feature; raise DataError where the type cannot hold it."""
+    """Return a column's value of a feature; raise DataError where the type cannot hold it."""
     if isinstance(feature, list):
         return _from_list(feature, column)
     kind, values = feature if feature is not None else (None, [])
@@ -100,7 +100,7 @@ def _leaves(kind: Kind, values: list[Any], column: Column) -> list[Any]:
     if kind == "bytes" and column.leaf == "double":
         blob = b"".join(values)
         if len(blob) % 8 or (not column.depth and len(values) == 1 and len(blob) != 8):
-            raise _refusal(column, f"{len(blob)} bytes", 'doubles="bytes" has eight bytes a number')
+            raise _refusal(column, f"{len(blob)} bytes", 'doubles="bytes" has eight bytes per number')
         return list(struct.unpack(f"<{len(blob) // 8}d", blob))
     try:
         return [_coerce(kind, value, column) for value in values]
@@ -111,7 +111,7 @@ def _leaves(kind: Kind, values: list[Any], column: Column) -> list[Any]:
 
 
 def _coerce(kind: Kind, value: Any, column: Column) -> Any:
-    """Return the value as the column's type has it, if nothing is lost by that."""
+    """Return the value in the column's type, if nothing is lost."""
     if column.leaf in {"string", "binary"}:
         data = value if kind == "bytes" else _text(value).encode()
         return data.decode() if column.leaf == "string" else data
@@ -168,7 +168,7 @@ def _refusal(column: Column, found: str, remedy: str) -> DataError:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Give the fields of one message: number, wire type, and the raw value (an int for a varint)."""
+    """Yield the fields of one message: number, wire type, and the raw value (an int for a varint)."""
     at, end = 0, len(data)
     while at < end:
         key, at = read_varint(data, at)
@@ -189,7 +189,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that starts at a place, and where it ends."""
+    """Return the number that starts at a byte, and where it ends."""
     value = 0
     for place in range(10):
         if at + place >= len(data):
@@ -202,7 +202,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give number and content of the fields of a message that has messages only; unknown numbers are left out."""
+    """Yield number and content of the fields of a message that has messages only; unknown numbers are skipped."""
     for number, wire, value in _fields(data):
         if number in _KINDS:
             if wire != 2:
@@ -215,14 +215,14 @@ def _repeated(message: bytes) -> Iterator[bytes]:
 
 
 def entries(message: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Give key and value of the entries of a map; what an entry leaves out is empty."""
+    """Yield key and value of the entries of a map; a missing one is empty."""
     for entry in _repeated(message):
         key, body = b"", b""
         for number, value in _messages(entry):
             if number == 1:
                 key = value
             elif number == 2:
-                body += value  # two messages one after the other are their merge
+                body += value  # repeated messages are merged
         yield key, body
 
 
@@ -273,5 +273,5 @@ def _signed(value: int) -> int:
 def _malformed(found: str) -> DataError:
     return DataError(
         f"Expected a serialized Example or SequenceExample. Received: {found}.",
-        fix='Check recordType, or read the raw records by .option("recordType", "ByteArray").',
+        fix='Check recordType, or read the raw records with .option("recordType", "ByteArray").',
     )

@@ -1,8 +1,8 @@
 """Finding the features of many records at once.
 
 The records of a chunk are walked in lockstep: step j reads entry j of the map of every record, by a few numpy
-calls for all of them. A record that is not written as every known writer writes it (key before value, nothing
-unknown, lengths that fit) is *irregular*: it leaves the walk and goes to the plain parser, which decides its meaning.
+calls for all of them. A record that is not written as all known writers do (key before value, nothing unknown,
+lengths that fit) is *irregular*: the plain parser reads it, and decides its meaning.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class FeatureSpans:
     Attributes:
         starts: For each name and record, where the feature's message starts; -1 where there is none.
         ends: Where it ends.
-        irregular: The records that the plain parser has to read.
+        irregular: The records that the plain parser must read.
     """
 
     starts: Array
@@ -61,7 +61,7 @@ def find_features(data: Array, starts: Array, ends: Array, names: Sequence[bytes
         data: The chunk's bytes, padded.
         starts: For each record, where the map's first entry starts.
         ends: For each record, where its last entry ends.
-        names: The keys to look for; all others are passed over.
+        names: The keys to find; others are skipped.
     """
     view = words(data)
     numbers = {name: place for place, name in enumerate(names)}
@@ -128,7 +128,7 @@ def _read_step(data: Array, view: Array, at: Array, last: Array) -> _MapEntry:
 
 
 def _identify(data: Array, view: Array, step: _MapEntry, numbers: dict[bytes, int]) -> int | Array:
-    """Return which name each record's entry has: one number where it is the same for all (the usual case)."""
+    """Return the name of each record's entry: one number where it is the same for all (the usual case)."""
     size = int(step.key_size[0])
     if size and (step.key_size == size).all():
         at = int(step.key[0])
@@ -144,7 +144,7 @@ def _identify(data: Array, view: Array, step: _MapEntry, numbers: dict[bytes, in
 
 
 def _is_name(view: Array, at: Array, name: bytes) -> Array:
-    """Say at which places the name stands."""
+    """Return the places where the name is."""
     is_it = np.ones(len(at), bool)
     for place in range(0, len(name), 8):
         part = name[place : place + 8]
