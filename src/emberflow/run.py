@@ -158,14 +158,14 @@ def run(
 
 def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
     from emberflow._driver.console import Console
-    from emberflow._driver.slots import seat_nodes, seated
+    from emberflow._driver.slots import place_nodes, slots_held
     from emberflow._driver.supervisor import supervise
 
     started = time.monotonic()
-    nodes = seat_nodes(spark, config, facts)
+    nodes = place_nodes(spark, config, facts)
     plan = _plan(config, facts, nodes, waits_for_rows=bool(program.data.frames))
     log.debug("plan: %s", plan)
-    with Console(nodes, config.verbose) as console, seated(spark, plan, facts, console.status):
+    with Console(nodes, config.verbose) as console, slots_held(spark, plan, facts, console.status):
         done = supervise(spark, program, plan, config, facts, console)
     values = _values(done.rows, done.values)
     return Result(

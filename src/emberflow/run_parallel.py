@@ -111,19 +111,19 @@ def _collect(
     from emberflow._driver.interpreter import is_connect, map_in_arrow
     from emberflow._driver.profiles import check_gpus, profile_of
     from emberflow._driver.spark_errors import translate
-    from emberflow._task.parallel_task import ALONE_SCHEMA, alone_task
+    from emberflow._task.parallel_task import PARALLEL_SCHEMA, run_parallel_task
     from emberflow.config import RunConfig
 
     plan = orders.plan
     check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
     profile = profile_of(plan.stages[0], facts)
-    task = functools.partial(alone_task, orders)
+    task = functools.partial(run_parallel_task, orders)
     seats = spark.range(0, tasks, 1, tasks)
     tag = f"emberflow-{plan.run_id}"
     tagged: Any = spark if is_connect(spark) else spark.sparkContext
     (tagged.addTag if is_connect(spark) else tagged.addJobTag)(tag)
     try:
-        return map_in_arrow(seats, task, ALONE_SCHEMA, barrier=barrier, profile=profile).collect()
+        return map_in_arrow(seats, task, PARALLEL_SCHEMA, barrier=barrier, profile=profile).collect()
     except EmberflowError:
         raise
     except Exception as error:

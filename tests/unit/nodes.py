@@ -82,7 +82,7 @@ def real_node(
     tmp_path: Path,
     rank: int = 0,
     workers: int = 2,
-    pulse_limit: float = WITHIN,
+    heartbeat_limit: float = WITHIN,
     devices: tuple[str, ...] = (),
     *,
     from_file: bool = False,
@@ -106,7 +106,7 @@ def real_node(
     (folder / JOB_FILE).write_bytes(cloudpickle.dumps(spec))
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
     with running_node(folder, environment) as child:
-        monitor = NodeMonitor(child, None, forward_logs=False, pulse_limit=pulse_limit)
+        monitor = NodeMonitor(child, None, forward_logs=False, heartbeat_limit=heartbeat_limit)
         try:
             monitor.send_to_node(StartNode(str(folder), sys.path))
             yield RealNode(child, monitor, folder)

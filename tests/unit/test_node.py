@@ -293,7 +293,7 @@ def test_a_node_that_was_stopped_is_missed_and_ended(tmp_path: Path) -> None:
     def stop(_: Any) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    with real_node(stop, tmp_path, pulse_limit=2.0) as node:
+    with real_node(stop, tmp_path, heartbeat_limit=2.0) as node:
         node.meet()
         started = time.monotonic()
         assert node.next() == NodeStopped(2.0)
@@ -309,7 +309,7 @@ def test_a_node_that_hangs_where_no_thread_can_run_is_missed(tmp_path: Path) -> 
 
         ctypes.PyDLL(None).pause()  # keeps Python's lock
 
-    with real_node(hang, tmp_path, pulse_limit=1.0) as node:
+    with real_node(hang, tmp_path, heartbeat_limit=1.0) as node:
         node.meet()
         assert node.next() == NodeStopped(1.0)
         assert node.next() == NodeExited(None)
@@ -328,7 +328,7 @@ def test_a_node_that_works_or_waits_is_not_missed(tmp_path: Path) -> None:
         sum(range(rounds * 20_000_000))  # for about 3 s
         return "done"
 
-    with real_node(work, tmp_path, pulse_limit=1.0) as node:
+    with real_node(work, tmp_path, heartbeat_limit=1.0) as node:
         assert isinstance(node.run(), Returned)
         assert node.value() == "done"
         assert node.leave() == 0

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from emberflow._driver.cluster_facts import ClusterFacts
-from emberflow._driver.profiles import check_gpus, profile_for_everybody, profile_of
+from emberflow._driver.profiles import check_gpus, common_profile, profile_of
 from emberflow._plan.stages import Stage
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
@@ -28,7 +28,7 @@ def amounts(facts: ClusterFacts, gpus: int) -> dict[str, float]:
 @pytest.mark.parametrize("facts", [CPUS, UNUSED])
 def test_the_sessions_own_settings_do_where_tasks_hold_no_gpu(facts: ClusterFacts) -> None:
     assert profile_of(stage(0), facts) is None
-    assert profile_for_everybody(facts) is None
+    assert common_profile(facts) is None
 
 
 def test_a_worker_holds_whole_gpus_also_where_the_session_shares_them() -> None:
@@ -48,7 +48,7 @@ def test_a_session_gets_each_profile_once_so_that_spark_warns_once() -> None:
     first = ClusterFacts(is_connect=False, application="app-1", gpus_per_executor=2, gpus_per_task=1)
     second = dataclasses.replace(first, application="app-2")
     assert profile_of(stage(1), first) is profile_of(stage(1), first)
-    assert profile_for_everybody(first) is profile_of(stage(0), first)
+    assert common_profile(first) is profile_of(stage(0), first)
     assert profile_of(stage(2), first) is not profile_of(stage(1), first)
     before = profile_of(stage(1), first)
     assert profile_of(stage(1), second) is not before, "its JVM may be another"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emberflow._driver.cluster_facts import ClusterFacts
-from emberflow._driver.slots import expected_slots, seat_nodes, seated, wait_for_slots
+from emberflow._driver.slots import expected_slots, place_nodes, slots_held, wait_for_slots
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
 from tests.unit.nodes import plan_of
@@ -36,7 +36,7 @@ def spark_with(*slots: int, master: str = "spark://a:7077", **conf: str) -> Any:
 
 def roles(spark: Any, facts: ClusterFacts = FACTS, **asked: Any) -> Counter[str]:
     config = RunConfig(**asked)
-    return Counter(node.role for node in seat_nodes(spark, config, facts))
+    return Counter(node.role for node in place_nodes(spark, config, facts))
 
 
 def test_all_roles_get_a_seat() -> None:
@@ -112,7 +112,7 @@ def test_auto_is_refused_on_connect(asked: dict[str, Any]) -> None:
 
 
 def test_gpus_beside_ps_are_refused_on_connect_but_for_nvml() -> None:
-    with pytest.raises(ConfigError, match="two stages that meet at the driver"):
+    with pytest.raises(ConfigError, match="two stages that exchange addresses at the driver"):
         roles(None, CONNECT, workers=2, ps=1, gpus=1)
     assert roles(None, CONNECT, workers=2, ps=1, gpus=1, gpu_source="nvml")["ps"] == 1
     assert roles(None, CONNECT, workers=2, gpus=1) == {"chief": 1, "worker": 1}
@@ -139,10 +139,10 @@ def test_runs_take_turns_for_gpus_too() -> None:
     order: list[str] = []
 
     def run(name: str) -> None:
-        with seated(spark_with(8, 2), plan, facts, said.append):
+        with slots_held(spark_with(8, 2), plan, facts, said.append):
             order.append(name)
 
-    with seated(spark_with(8, 2), plan, facts, said.append):
+    with slots_held(spark_with(8, 2), plan, facts, said.append):
         second = threading.Thread(target=run, args=("second",))
         second.start()
         while not said:

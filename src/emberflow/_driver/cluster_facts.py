@@ -146,7 +146,8 @@ def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
     if facts.encryption and not allow_unencrypted:
         raise EncryptionError(
             "This session encrypts its traffic, but TensorFlow's traffic between nodes is not encrypted, and "
-            f"the nodes' wire to the driver is keyed only. Received: {', '.join(facts.encryption)}=true.",
+            "the nodes' connections to the driver are authenticated but not encrypted. "
+            f"Received: {', '.join(facts.encryption)}=true.",
             fix="If the network between your hosts is trusted, pass allow_unencrypted=True "
             "(KerasEstimator: allowUnencrypted=True; emberflow train: --allow-unencrypted).",
         )

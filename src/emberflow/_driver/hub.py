@@ -59,7 +59,7 @@ class Hub:
         self._writing: set[Peer] = set()
         listener = sockets.listen(bind_host, ports=ports, what="the driver's connections to nodes")
         self.port = int(listener.getsockname()[1])
-        # Sockets, not a pipe: a late write after close() fails instead of reaching whoever got the descriptor.
+        # Sockets, not a pipe: a late write after close() fails, also when another file has got the same descriptor.
         self._wake_r, self._wake_w = socket.socketpair()
         self._wake_w.setblocking(False)
         self._selector = selectors.DefaultSelector()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DRIVER_PYTHON = f"{platform.python_version()} ({sys.executable})"
-SPARKS_CHOICE = "python3"  # what PySpark names where nobody has chosen
+SPARKS_CHOICE = "python3"  # what PySpark names by default
 
 # PySpark reads the interpreter from the context when it makes a function; two threads must not interleave here.
 _NAMING = threading.RLock()

@@ -59,7 +59,7 @@ def _build(wanted: "_Wanted") -> Any:
     return ResourceProfileBuilder().require(requests).build
 
 
-def profile_for_everybody(facts: ClusterFacts) -> Any:
+def common_profile(facts: ClusterFacts) -> Any:
     """Return the profile by which to count slots for all nodes: a worker with GPUs takes a CPU slot as well."""
     return profile_of(Stage(first_rank=0, ranks=1, gpus=0), facts)
 

@@ -103,14 +103,14 @@ def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
 
     if len(data.frames) == 1:
         (frame,) = data.frames.values()
-        keyed = frame.withColumn(KEY, F.monotonically_increasing_id())
-        return keyed.repartitionById(stage.ranks, _rank_of(F.col(KEY), trainers))
+        with_keys = frame.withColumn(KEY, F.monotonically_increasing_id())
+        return with_keys.repartitionById(stage.ranks, _rank_of(F.col(KEY), trainers))
     parts = []
     for name, frame in data.frames.items():
-        keyed = frame.withColumn(KEY, F.monotonically_increasing_id())
+        with_keys = frame.withColumn(KEY, F.monotonically_increasing_id())
         columns = [F.col(quoted(column)) for column in frame.columns]
         rank = _rank_of(F.col(KEY), trainers).alias(RANK)
-        parts.append(keyed.select(F.struct(*columns).alias(name), F.col(KEY), rank))
+        parts.append(with_keys.select(F.struct(*columns).alias(name), F.col(KEY), rank))
     union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     return union.repartitionById(stage.ranks, F.col(RANK)).drop(RANK)
 

@@ -1,6 +1,6 @@
-"""A waiting room for runs that share one driver: each starts when there are slots for all of its nodes.
+"""A queue for runs that share one driver: each starts when there are slots for all of its nodes.
 
-Spark itself would queue them too, but silently, and the start deadline would run meanwhile.
+Spark itself would queue them too, but silently, and the start deadline would pass meanwhile.
 """
 
 import threading
@@ -12,7 +12,7 @@ _taken: dict[tuple[str, str], int] = {}
 
 
 @contextmanager
-def seats(
+def held_slots(
     application: str, nodes: int, slots: int, say: Callable[[str], None], what: str = "slots"
 ) -> Iterator[None]:
     """Hold `nodes` of the application's `slots` for the length of the block; wait until they are free."""

@@ -1,4 +1,4 @@
-"""How many tasks Spark can run at once, and who gets a seat."""
+"""How many tasks Spark can run at once, and which nodes get a slot."""
 
 import re
 import time
@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import PARAMETER_SERVERS, ClusterFacts
-from emberflow._driver.profiles import check_gpus, profile_for_everybody, profile_of
-from emberflow._driver.slot_queue import seats
+from emberflow._driver.profiles import check_gpus, common_profile, profile_of
+from emberflow._driver.slot_queue import held_slots
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) -> tuple[Node, ...]:
+def place_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) -> tuple[Node, ...]:
     """Return the nodes to start, once Spark has a slot for each; refuse within seconds if it has not."""
     gpus = config.gpus if config.gpu_source == "spark" else 0
     ps = _ps_of(facts) if config.ps == "auto" else config.ps
     if facts.is_connect:
-        return _seat_blindly(config, ps)
+        return _place_without_counting(config, ps)
     check_gpus(config, facts)
     wanted = None if config.workers == "auto" else config.workers
     helpers = ps + config.evaluator
     slots = wait_for_slots(
         spark,
-        profile_for_everybody(facts),
+        common_profile(facts),
         wanted and wanted + helpers,
         config.start_timeout,
         settle=config.executor_timeout,
@@ -49,7 +49,7 @@ def seat_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) ->
 
 
 @contextmanager
-def seated(
+def slots_held(
     spark: "SparkSession", plan: RunPlan, facts: ClusterFacts, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Hold the plan's slots and GPUs for the length of the block: runs that share this driver take turns."""
@@ -57,14 +57,14 @@ def seated(
         yield
         return
     application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
-    slots = count_slots(spark, profile_for_everybody(facts))
+    slots = count_slots(spark, common_profile(facts))
     with ExitStack() as held:
-        held.enter_context(seats(application, nodes, max(slots, nodes), say))
+        held.enter_context(held_slots(application, nodes, max(slots, nodes), say))
         trainers = plan.stages[0]
         if trainers.gpus:
             room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
             wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
-            held.enter_context(seats(application, wanted, there, say, "GPUs"))
+            held.enter_context(held_slots(application, wanted, there, say, "GPUs"))
         yield
 
 
@@ -77,7 +77,7 @@ def _ps_of(facts: ClusterFacts) -> int:
     return int(facts.parameter_servers)
 
 
-def _seat_blindly(config: RunConfig, ps: int) -> tuple[Node, ...]:
+def _place_without_counting(config: RunConfig, ps: int) -> tuple[Node, ...]:
     if config.workers == "auto" or config.ps == "auto":
         raise ConfigError(
             "On Spark Connect neither slots nor settings can be read. "
@@ -87,8 +87,8 @@ def _seat_blindly(config: RunConfig, ps: int) -> tuple[Node, ...]:
     nodes = assign_roles(config.workers, ps, config.evaluator)
     if config.gpu_source == "spark" and len(stages_of(nodes, config.gpus)) > 1:
         raise ConfigError(
-            "Nodes with and without GPUs start in two stages that meet at the driver, which executors of a "
-            f"Spark Connect server cannot be sure to reach. Received: gpus={config.gpus}, ps={ps}, "
+            "Nodes with and without GPUs start in two stages that exchange addresses at the driver, which executors "
+            f"of a Spark Connect server cannot be sure to reach. Received: gpus={config.gpus}, ps={ps}, "
             f"evaluator={config.evaluator}.",
             fix="Use a classic session for this one combination, or leave out gpus, or ps and evaluator.",
         )
@@ -97,7 +97,7 @@ def _seat_blindly(config: RunConfig, ps: int) -> tuple[Node, ...]:
 
 def count_slots(spark: "SparkSession", profile: Any = None) -> int:
     """Return how many tasks Spark can run at once, by the same sum as its own barrier check."""
-    scala_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no public way
+    scala_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no public function
     manager = scala_context.resourceProfileManager()
     if profile is None:
         return int(scala_context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
@@ -107,7 +107,7 @@ def count_slots(spark: "SparkSession", profile: Any = None) -> int:
 
 
 def expected_slots(spark: "SparkSession") -> int | None:
-    """Return the slots that the settings promise, or None where they do not tell.
+    """Return the slots that the settings promise, or None where they do not say.
 
     Executors register one after another: right after the session's start fewer answer than will come.
     """
@@ -152,13 +152,13 @@ def wait_for_slots(
 
 
 def check_slots(slots: int, workers: int, helpers: int, master: str | None) -> None:
-    """Refuse a gang that Spark cannot seat: it would wait ten minutes and then fail with a riddle."""
+    """Refuse more nodes than there are slots: Spark would wait ten minutes and fail with an opaque error."""
     if slots >= workers + helpers:
         return
-    beside = f" for {workers} workers and {helpers} ps or evaluator" if helpers else ""
+    detail = f" for {workers} workers and {helpers} ps or evaluator" if helpers else ""
     fewer = f"Pass workers={slots - helpers} or fewer, or start" if slots > helpers else "Start"
     raise ClusterError(
-        f"The run needs {workers + helpers} task slots at the same time{beside}. "
+        f"The run needs {workers + helpers} task slots at the same time{detail}. "
         f"Received: {slots} slots from {master}.",
         fix=f"{fewer} the session with more executors or cores (spark.executor.instances, "
         "spark.executor.cores, spark.cores.max); if executors are still starting, raise executor_timeout."

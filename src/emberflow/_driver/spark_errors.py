@@ -9,7 +9,7 @@ from emberflow.errors import ClusterError, DataError, EmberflowError, NodeLostEr
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext"
-# What Spark says, and what it means for the user: the first match counts.
+# The text of Spark, and what it means for the user: the first match counts.
 TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(emberflow|cloudpickle|pyarrow)[^']*'",
@@ -118,7 +118,7 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
     if _is_cancelled(text) and not _is_stopped(text):
         return RunCancelledError(
             "The Spark job of this run was cancelled while its nodes ran.",
-            fix="Run it again; if nobody cancelled it, look at the Spark UI's list of failed jobs.",
+            fix="Run it again; if you did not cancel it, look at the Spark UI's list of failed jobs.",
         )
     if known := known_error(text):
         return known
@@ -129,7 +129,7 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
         )
     if found := LOST.search(text):
         return NodeLostError(
-            f"An executor went away while nodes started there: {found[0]}",
+            f"An executor was lost while nodes started there: {found[0]}",
             fix="Look at the executor's log; if memory ran out, raise spark.executor.memoryOverhead.",
         )
     if waits_for_rows and not BARRIER.search(text):

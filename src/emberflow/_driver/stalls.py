@@ -40,7 +40,7 @@ class StallDetector:
         self._next = time.monotonic() + self._limit * deadlines.STALL_CHECK_SHARE
         self._asked: dict[int, float] = {}
         self._answers: dict[int, NodeState] = {}
-        self._excused: dict[int, float] = {}
+        self._waited_for_until: dict[int, float] = {}
 
     def due(self) -> float:
         """Return when `missed` has to be called again at the latest."""
@@ -59,8 +59,8 @@ class StallDetector:
         self._next = now + min(self._limit, deadlines.ANSWER_TIMEOUT) * deadlines.STALL_CHECK_SHARE
         late = self._late(now)
         self._asked = {rank: asked for rank, asked in self._asked.items() if rank in late}
-        judged = [self._judge(rank, since, now) for rank, since in late.items()]
-        return [missed for missed in judged if missed is not None]
+        checked = [self._check(rank, since, now) for rank, since in late.items()]
+        return [missed for missed in checked if missed is not None]
 
     def _late(self, now: float) -> dict[int, float]:
         """Return since when the others wait, by the rank that they wait for."""
@@ -68,16 +68,16 @@ class StallDetector:
         for since, missing in self._hub.rendezvous.waiting().values():
             if now - since >= self._limit:
                 late |= {rank: since for rank in missing if rank in self._hosts}
-        return {rank: since for rank, since in late.items() if self._excused.get(rank, 0.0) <= now}
+        return {rank: since for rank, since in late.items() if self._waited_for_until.get(rank, 0.0) <= now}
 
-    def _judge(self, rank: int, since: float, now: float) -> Missed | None:
+    def _check(self, rank: int, since: float, now: float) -> Missed | None:
         state = self._answers.pop(rank, None)
         if rank not in self._asked:
             self._asked[rank] = now
             self._hub.send(rank, Probe())
         elif state is not None and state.has_no_rows:
             del self._asked[rank]
-            self._excused[rank] = now + self._limit
+            self._waited_for_until[rank] = now + self._limit
             who = f"{self._plan.nodes[rank].name} on {self._hosts[rank]}"
             log.warning("%s is %s; others have waited %.0f s for it.", who, state, now - since)
         elif state is not None:

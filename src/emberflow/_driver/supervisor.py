@@ -1,4 +1,4 @@
-"""The attempts of one run: start the gang, and again after a loss, from the last checkpoint."""
+"""The attempts of one run: start all nodes, and again after a loss, from the last checkpoint."""
 
 import dataclasses
 import logging
@@ -12,11 +12,11 @@ from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.console import Console, warn_undialled
 from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job
-from emberflow._driver.profiles import profile_for_everybody
+from emberflow._driver.profiles import common_profile
 from emberflow._driver.row_routing import RunData
 from emberflow._driver.shipping import Shipment, ship_artifact
 from emberflow._driver.slots import wait_for_slots
-from emberflow._driver.value_server import ValueServer, drop_stored, taken_values
+from emberflow._driver.value_server import ValueServer, collect_values, drop_stored
 from emberflow._plan.plan import RunPlan
 from emberflow._task.metric_log import MetricLog
 from emberflow._task.node_task import TaskSpec
@@ -38,10 +38,10 @@ class Program:
 
     Attributes:
         fn: Your function, pickled.
-        artifact: The name of the Spark file with it, where tasks can get it in no other way.
+        artifact: The name of the Spark file with it, where tasks cannot fetch it from the driver.
         least_value: Bytes that the chief's value has at least, as far as that is known.
-        data: What it is fed with.
-        spec: The same, as tasks are told.
+        data: Its rows and files.
+        spec: The same, as tasks receive it.
     """
 
     fn: Shipment
@@ -53,7 +53,7 @@ class Program:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
-    """What the last attempt brought back: rows, and files with the pickled values that came another way."""
+    """What the last attempt returned: rows, and files with the pickled values that are not in the rows."""
 
     rows: list[Any]
     values: dict[int, IO[bytes]]
@@ -69,12 +69,12 @@ def supervise(
     facts: ClusterFacts,
     console: Console,
 ) -> Supervised:
-    """Try until the gang succeeds, or may not be started again."""
+    """Run attempts until one succeeds, or no further one is allowed."""
     restarts = 0
     metrics: MetricLog[Metric] = MetricLog()
     while True:
         try:
-            rows, values, attempt = _try(spark, program, plan, config, facts, console, metrics)
+            rows, values, attempt = _run_attempt(spark, program, plan, config, facts, console, metrics)
             return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             is_unreachable = error.cause is FailureCause.DRIVER_UNREACHABLE
@@ -98,15 +98,15 @@ def supervise(
 
 
 def _has_slots(spark: "SparkSession", plan: RunPlan, config: RunConfig, facts: ClusterFacts) -> bool:
-    """Wait until Spark has replaced what was lost, which takes as long as a start; tell whether it has."""
+    """Wait until Spark has replaced lost executors, which takes as long as a start; tell whether it has."""
     timeout, nodes = config.start_timeout, len(plan.nodes)
-    slots = wait_for_slots(spark, profile_for_everybody(facts), nodes, timeout, settle=timeout)
+    slots = wait_for_slots(spark, common_profile(facts), nodes, timeout, settle=timeout)
     if slots < nodes:
         log.warning("Spark has %d of %d slots after %g s: the run is over.", slots, nodes, timeout)
     return slots >= nodes
 
 
-def _try(
+def _run_attempt(
     spark: "SparkSession",
     program: Program,
     plan: RunPlan,
@@ -115,41 +115,41 @@ def _try(
     console: Console,
     metrics: MetricLog[Metric],
 ) -> tuple[list[Any], dict[int, IO[bytes]], Attempt]:
-    """Start the gang once, with a key of its own."""
+    """Start all nodes once, with a key of their own."""
     key = secrets.token_bytes(32)
     with ExitStack() as held:
         hub = held.enter_context(closing(Hub(facts.bind_host, key, len(plan.nodes), plan.port_range)))
         server = ValueServer(timeout=plan.exchange_timeout, shipment=program.fn, events=hub.events)
         held.callback(server.close)
         hub.on_values = server.admit
-        placed = _placed(plan, config, facts, hub.port)
-        spec = _task_spec(program, placed, key, facts)
+        addressed = _with_address(plan, config, facts, hub.port)
+        spec = _task_spec(program, addressed, key, facts)
         job = Job(spark, spec, program.data, facts, hub.events)
-        attempt = Attempt(placed, hub, job, console, metrics, on_quit=server.close)
+        attempt = Attempt(addressed, hub, job, console, metrics, on_quit=server.close)
         try:
             rows = attempt.run()
-            values = taken_values(rows, server, placed, key)
+            values = collect_values(rows, server, addressed, key)
         except BaseException:
             if not attempt.is_chief_dialled:
-                drop_stored(placed)
+                drop_stored(addressed)
             raise
-        if placed.checkpoints:
+        if addressed.checkpoints:
             with suppress(EmberflowError):
-                drop_if_empty(placed.checkpoints)
+                drop_if_empty(addressed.checkpoints)
         return rows, values, attempt
 
 
-def _placed(plan: RunPlan, config: RunConfig, facts: ClusterFacts, port: int) -> RunPlan:
+def _with_address(plan: RunPlan, config: RunConfig, facts: ClusterFacts, port: int) -> RunPlan:
     """Return the plan with this attempt's address, and what it may start from."""
     host = config.driver_host or facts.driver_host or "127.0.0.1"
-    address = None if _has_dialled_in_vain(plan, facts) else (host, port)
+    address = None if _is_driver_unreachable(plan, facts) else (host, port)
     checkpoints = plan_checkpoints(config.checkpoint_dir, plan.run_id) if config.checkpoint_dir else None
     return dataclasses.replace(plan, driver_address=address, checkpoints=checkpoints)
 
 
 def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts) -> TaskSpec:
-    """Return the tasks' orders. Where the driver cannot be dialled, Spark itself must bring all of the function."""
-    fn = program.fn.read() if _has_dialled_in_vain(plan, facts) else program.fn.data
+    """Return what each task receives. Where the driver cannot be reached, Spark must carry the whole function."""
+    fn = program.fn.read() if _is_driver_unreachable(plan, facts) else program.fn.data
     values = ValuePlan(
         function_bytes=0 if fn else program.fn.size,
         artifact=program.artifact,
@@ -159,12 +159,12 @@ def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts)
     return TaskSpec(plan=plan, key=key, fn=fn, data=program.spec, values=values)
 
 
-def _has_dialled_in_vain(plan: RunPlan, facts: ClusterFacts) -> bool:
+def _is_driver_unreachable(plan: RunPlan, facts: ClusterFacts) -> bool:
     return plan.meeting == "barrier" and not facts.is_connect
 
 
 def _may_restart(error: EmberflowError, config: RunConfig) -> bool:
-    """A lost node is a reason to start again, and storage out of reach; your own exception only if you asked."""
+    """A lost node is a reason to start again, and so is unreachable storage; your own exception only if requested."""
     if isinstance(error, NodeLostError):
         return True
     if isinstance(error, NodeFailedError):

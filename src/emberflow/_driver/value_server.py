@@ -69,7 +69,7 @@ class ValueServer:
         return file
 
     def close(self) -> None:
-        """Stop serving, and delete the values that nobody took. May be called twice."""
+        """Stop serving, and delete the values that were not taken. May be called twice."""
         with self._lock:
             self._is_closed = True
             serving = list(self._serving.items())
@@ -105,7 +105,7 @@ class ValueServer:
     def _receive(self, sock: socket.socket, rank: int, size: int) -> None:
         """Spool a value and confirm it, or report why that is not possible."""
         try:
-            file = received_file(sock, size)
+            file = receive_to_file(sock, size)
         except OSError as error:
             if failure := self._explain(rank, error, size):
                 self.failures[rank] = failure
@@ -139,7 +139,7 @@ class ValueServer:
         return None
 
 
-def received_file(sock: socket.socket, size: int) -> IO[bytes]:
+def receive_to_file(sock: socket.socket, size: int) -> IO[bytes]:
     """Return a file with the next `size` bytes of a connection."""
     file = spool()
     try:
@@ -159,7 +159,7 @@ def spool() -> IO[bytes]:
         raise KeepError(*error.args) from error
 
 
-def taken_values(rows: list[Any], server: ValueServer, plan: RunPlan, key: bytes) -> dict[int, IO[bytes]]:
+def collect_values(rows: list[Any], server: ValueServer, plan: RunPlan, key: bytes) -> dict[int, IO[bytes]]:
     """Return the files with the values that did not come as rows, by rank."""
     taken: dict[int, IO[bytes]] = {}
     for outcome in (Outcome.from_json(row["outcome"]) for row in rows if row["part"] == 0):
@@ -194,7 +194,7 @@ def fetch_stored(plan: RunPlan, key: bytes, mac: str) -> IO[bytes]:
         file.close()
         raise StorageError(
             f"{path} must be the value that the chief wrote there. Received: other bytes.",
-            fix="See who else writes to checkpoint_dir, and run again.",
+            fix="Find out what else writes to checkpoint_dir, and run again.",
         )
     storage.delete(path)
     return file

@@ -3,12 +3,12 @@
 It stands between a Spark task and the node, has one thread, and imports nothing but the standard library, so
 no native code can keep it from acting. It waits for the first of:
 
-- its standard input closes: the task has let go, died, or was killed;
+- its standard input closes: the task has closed it, exited, or was killed;
 - the node ends;
 - the executor's JVM ends (where the kernel has pidfds).
 
 Then it kills the node's whole process group and every descendant that left the group, reaps them, deletes the
-node's folders and says on its standard output how the node ended. If the keeper itself is killed the kernel
+node's folders and reports on its standard output how the node ended. If the keeper itself is killed the kernel
 kills the node.
 
 Run by path (``python -I -S main.py``), with one JSON line on standard input and two on standard output:
@@ -38,15 +38,15 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only the byte on the wakeup pipe matters
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     for fd in order["held_fds"]:
-        os.set_inheritable(fd, False)  # the node must not keep open what tells others that it is gone
+        os.set_inheritable(fd, False)  # the node must not keep open what shows others that it has ended
 
     node = _start(order)
-    _say({"kind": "node_started", "pid": node})
+    _send({"kind": "node_started", "pid": node})
     status = _wait(node, wake_r, order["jvm_fd"])
     _kill_everything(node)
     for folder in order["folders"]:
         shutil.rmtree(folder, ignore_errors=True)
-    _say({"kind": "node_exited", "status": status})
+    _send({"kind": "node_exited", "status": status})
 
 
 def _start(order: dict[str, Any]) -> int:
@@ -54,7 +54,7 @@ def _start(order: dict[str, Any]) -> int:
     keeper = os.getpid()
     node = os.fork()
     if node:
-        with contextlib.suppress(OSError):  # the child does it too: whoever comes first
+        with contextlib.suppress(OSError):  # the child does it too: the first call counts
             os.setpgid(node, node)
         for fd in order["node_fds"]:
             os.close(fd)
@@ -94,7 +94,7 @@ def _wait(node: int, wake_fd: int, jvm_fd: int) -> int | None:
 
 
 def _reap(node: int) -> int | None:
-    """Take in all that have ended: orphans of the node come to us too. Return the node's exit code if it has."""
+    """Reap all processes that have ended, also orphans of the node. Return the node's exit code if it has ended."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -106,7 +106,7 @@ def _reap(node: int) -> int | None:
 
 
 def _kill_everything(node: int) -> None:
-    """Kill the node's group, then whatever was reparented to us, until nothing is left."""
+    """Kill the node's group, then all processes that were reparented to the keeper, until none is left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(node, signal.SIGKILL)
     while children := _children():
@@ -118,7 +118,7 @@ def _kill_everything(node: int) -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes whose parent we are, dead or alive."""
+    """Return the children of the keeper, running or not reaped yet."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as listing:  # noqa: PTH123 - no pathlib here
             return [int(pid) for pid in listing.read().split()]
@@ -136,12 +136,12 @@ def _read_line(fd: int) -> bytes:
     while not line.endswith(b"\n"):
         data = os.read(fd, 1 << 16)  # nothing follows the line but the end
         if not data:
-            sys.exit(0)  # the task was gone before it gave its order
+            sys.exit(0)  # the task exited before it sent its order
         line += data
     return bytes(line)
 
 
-def _say(message: dict[str, Any]) -> None:
+def _send(message: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(message).encode() + b"\n")
 

@@ -89,7 +89,7 @@ class Averaging:
         return client
 
     def leave(self) -> None:
-        """Tell the servers that this worker is done, if nobody has."""
+        """Tell the servers that this worker is done, unless a client has."""
         if self._addresses and self._spec.me.trains and not self._clients:
             self.client().excuse()
         for client in self._clients:

@@ -49,7 +49,7 @@ class Checkpoints:
         plan: Where, and what the attempt starts from.
         work_dir: The node's local folder, for copies.
         writes: Whether this node saves: the chief does.
-        follows: Whether this node looks on while others train: an evaluator does.
+        follows: Whether this node reads what others save while they train: an evaluator does.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Checkpoints:
         self._copy: tuple[str, Path] | None = None
 
     def save(self, write: Callable[[Path], object], step: int) -> str | None:
-        """Have `write(folder)` fill a local folder, then publish it whole; None on nodes that do not write."""
+        """Have `write(folder)` fill a local folder, then publish it atomically; None on nodes that do not write."""
         number = _checked(step)
         if not self._writes:
             return None
@@ -102,7 +102,7 @@ class Checkpoints:
         return None
 
     def _here(self, url: str) -> Checkpoint:
-        # Nobody drops what an attempt starts from; the chief drops its own only when it saves, not while it reads.
+        # No process deletes what an attempt starts from; the chief deletes its own only when it saves.
         is_safe = self._writes or url == self._plan.resume_from
         path = Path(url) if is_safe and storage.is_local(url) else self._copied(url)
         return Checkpoint(step=_step_of(url), path=path, url=url)
@@ -165,7 +165,7 @@ def _is_complete(url: str) -> bool:
 
 
 def _drop(url: str) -> None:
-    """Delete a checkpoint so that nobody sees a part of it."""
+    """Delete a checkpoint atomically."""
     if storage.protocol_of(url) in storage.RENAMING:
         aside = storage.sibling(url, f".{_name(url)}.old")
         storage.rename(url, aside)

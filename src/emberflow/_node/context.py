@@ -32,7 +32,7 @@ class Context(Serving):
         index: Number within the role.
         workers: How many nodes train, the chief included.
         ps: How many parameter servers there are.
-        attempt: 0, and one more each time the whole gang was started again.
+        attempt: 0, and one more each time all nodes were started again.
         cluster_spec: Job name to addresses, as ``tf.train.ClusterSpec`` takes it.
         tf_config: What TF_CONFIG holds here.
         devices: Accelerators of this node, empty on a CPU node.
@@ -178,7 +178,7 @@ class Context(Serving):
         return self._over.wait(timeout)
 
     def save_checkpoint(self, write: Callable[[Path], object], *, step: int) -> str | None:
-        """Save a checkpoint, whole or not at all; only the chief's call does.
+        """Save a checkpoint atomically; only the chief's call does.
 
         Args:
             write: Called with an empty local folder to fill, such as
@@ -227,7 +227,7 @@ class Context(Serving):
         return distribute(model, self._services.parallel.transport(), seed=seed)
 
     def export(self, model: Any, path: str) -> str | None:
-        """Write a SavedModel for serving, whole or not at all; only the chief's call does.
+        """Write a SavedModel for serving atomically; only the chief's call does.
 
         Args:
             model: A Keras model, or anything that ``tf.saved_model.save`` takes.

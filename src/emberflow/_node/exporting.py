@@ -1,4 +1,4 @@
-"""A model as a SavedModel in storage, whole or not at all."""
+"""A model as a SavedModel in storage, published atomically."""
 
 import tempfile
 from pathlib import Path

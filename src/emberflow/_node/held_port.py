@@ -1,4 +1,4 @@
-"""A port that is ours from the moment it is told to others until TensorFlow listens on it."""
+"""A port that is reserved from the moment its number is sent to others until TensorFlow listens on it."""
 
 import errno
 import socket
@@ -10,13 +10,13 @@ from emberflow.config import PortRange
 
 @dataclass(frozen=True)
 class HeldPort:
-    """A port that nobody else on this host gets; keep it for the life of the process."""
+    """A port that no other process on this host gets; keep it as long as the process runs."""
 
     port: int
     _socks: tuple[socket.socket, ...]
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release it."""
         for sock in self._socks:
             sock.close()
 

@@ -85,7 +85,7 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
         if leave.code in (None, 0):
             return _returned(spec, None, time.monotonic() - started)
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the driver must hear of it
+    except BaseException as error:  # noqa: BLE001 - the driver must be told of every error
         if context is None and isinstance(error, ClusterError):  # your function has not begun
             return dataclasses.replace(_raised(error, error.problem, started), is_refused=True)
         return _raised(error, _own_frames(error), started)

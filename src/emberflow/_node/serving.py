@@ -61,7 +61,7 @@ class Serving:
         return self._services.parallel.mirrored_strategy()
 
     def periodic(self, model: Any, *, interval: int = 100, combiner: "Combiner" = "delta") -> "Periodic":
-        """Train a Keras model on each worker alone, meeting the others at a parameter server now and then.
+        """Train a Keras model on each worker alone, and average with the others at a parameter server at intervals.
 
         Needs ``ef.run(..., strategy="periodic", ps=1)``. Call it on every worker with the same built model: all
         start from the chief's weights. Give what comes back to `fit` as a callback, and call its `finish` after
@@ -69,7 +69,7 @@ class Serving:
 
         Args:
             model: A built Keras model; its weights are set to those of the server.
-            interval: Steps of this worker between two meetings.
+            interval: Steps of this worker between two exchanges with the server.
             combiner: "delta": the server adds what this worker has learned since it last met; "mean": it moves
                 a worker's share of the way to this worker's values; or a function of three flat arrays (the
                 server's values, this worker's, those that this worker pulled) that returns the server's new ones.

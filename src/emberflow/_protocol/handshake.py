@@ -79,14 +79,14 @@ def prove_as_client(
         HandshakeTimeoutError: The other side did not answer in time.
         PeerError: The other side does not hold the key.
     """
-    with _Limited(sock, limit) as wire:
-        greeting = wire.read(len(_MAGIC) + _NONCE)
+    with _Limited(sock, limit) as limited:
+        greeting = limited.read(len(_MAGIC) + _NONCE)
         if not greeting.startswith(_MAGIC):
             raise _refusal(purpose, "it does not speak this protocol")
-        wire.is_greeted()
+        limited.is_greeted()
         nonces = secrets.token_bytes(_NONCE) + greeting[len(_MAGIC) :]
-        wire.write(nonces[:_NONCE] + _tag(key, b"client", purpose, nonces))
-        if not hmac.compare_digest(wire.read(_TAG), _tag(key, b"server", purpose, nonces)):
+        limited.write(nonces[:_NONCE] + _tag(key, b"client", purpose, nonces))
+        if not hmac.compare_digest(limited.read(_TAG), _tag(key, b"server", purpose, nonces)):
             raise _refusal(purpose, "it holds another key or offers another service")
 
 

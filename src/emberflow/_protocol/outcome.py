@@ -27,7 +27,7 @@ from emberflow.errors import (
 
 TASK_GONE = "its Spark task exited without reporting a result: the executor or its Python worker was killed"
 REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, PeerError, StorageError)}
-# Errors of delivering a value that another attempt would meet again; anything else is a lost node.
+# Errors of delivering a value that another attempt would raise again; anything else is a lost node.
 UNDELIVERED = {kind.__name__: kind for kind in (ClusterError, StorageError)}
 
 # Exceptions that a node raises when another node is the cause.
@@ -246,7 +246,7 @@ def describe_exit(status: int | None) -> tuple[str, str]:
     if status == -signal.SIGKILL:
         return (
             "its process was killed by SIGKILL",
-            "If nobody killed it the host ran out of memory: raise spark.executor.memoryOverhead, or use less.",
+            "If you did not kill it, the host ran out of memory: raise spark.executor.memoryOverhead, or use less.",
         )
     if status == -signal.SIGBUS:
         return (

@@ -17,7 +17,7 @@ _ROUNDS = 3  # two who try the same port at the same moment may both leave it
 
 
 def ports_to_try(ports: PortRange | None) -> Iterator[int]:
-    """Yield the ports to try: from a random place on, so that nodes that start together seldom meet."""
+    """Yield the ports to try: from a random place on, so that nodes that start together seldom collide."""
     if ports is None:
         yield 0  # the kernel picks a free one
         return

@@ -130,7 +130,7 @@ def _is_passing(error: OSError) -> bool:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield growing pauses, random so that those who were turned away together do not come again together."""
+    """Yield growing pauses, random so that clients that were refused together do not return together."""
     pause = deadlines.FIRST_DIAL_PAUSE
     while True:
         yield random.uniform(pause / 2, pause)

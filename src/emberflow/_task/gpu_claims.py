@@ -2,7 +2,7 @@
 
 TensorFlow gives GPU memory back only when its process ends. A process that scores (`_score/gpu_server.py`) therefore
 listens on a name per GPU among this host's abstract sockets, which the kernel frees when the process ends, however it
-ends. Whoever needs the GPU connects to that name: this asks the process to end as soon as no task uses it.
+ends. A process that needs the GPU connects to that name: this asks the other to end as soon as no task uses it.
 """
 
 import errno
@@ -42,7 +42,7 @@ def claim(device: str, timeout: float = deadlines.GPU_FREE_TIMEOUT) -> socket.so
 
 
 def await_free(devices: Sequence[str], timeout: float = deadlines.GPU_FREE_TIMEOUT, nvml: Any = None) -> None:
-    """Return when neither scoring of ours nor anybody else fills these GPUs.
+    """Return when neither scoring nor any other process fills these GPUs.
 
     Raises:
         ClusterError: One of them is still held at the deadline.
@@ -65,11 +65,11 @@ def _await_end(device: str, deadline: float) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             sock.connect(_name(device))
-        except OSError:  # nobody scores there
+        except OSError:  # no process scores there
             return
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, user, _ = _CREDENTIALS.unpack(raw)
-        if user != os.getuid():  # whoever took our name is not ours: the GPU itself will tell
+        if user != os.getuid():  # another user has taken the name: the memory of the GPU decides
             return
         if not _has_ended(sock, pid, deadline):
             raise ClusterError(

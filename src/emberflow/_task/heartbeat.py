@@ -1,4 +1,4 @@
-"""Whether a node is alive: asked now and then, and missed when it does not answer.
+"""Whether a node still runs: its task asks it at intervals, and detects that it does not answer.
 
 A stopped process keeps its sockets, and its kernel goes on to acknowledge what comes: nothing but the lack of an
 answer tells that it is stopped. Native code that computes for long without letting other threads run does not
@@ -13,57 +13,56 @@ from emberflow._plan import deadlines
 
 
 class Heartbeat:
-    """Asks a node for a sign of runner, beginning with the first that it gives.
+    """Pings a node, beginning with the first message that it sends.
 
     Args:
-        limit: Seconds without a sign after which a node counts as stopped.
-        ask: Asks it.
+        limit: Seconds without a message after which a node counts as stopped.
+        ping: Sends it a ping.
 
     Attributes:
         pid: The node's process on this host, once it is known.
     """
 
-    def __init__(self, limit: float, ask: Callable[[], None]) -> None:
+    def __init__(self, limit: float, ping: Callable[[], None]) -> None:
         self.limit = limit
         self.pid: int | None = None
-        self._ask = ask
+        self._ping = ping
         self._ticks = 0
-        self._heard: float | None = None
-        self._asked: float | None = None
+        self._received: float | None = None
+        self._pinged: float | None = None
         self._is_stopped = False
 
-    def hear(self) -> None:
-        """Note a sign of runner."""
-        self._heard, self._asked = time.monotonic(), None
+    def record(self) -> None:
+        """Note that the node has sent something."""
+        self._received, self._pinged = time.monotonic(), None
 
     def stop(self) -> None:
-        """Ask no more: it has ended, or is about to."""
+        """Ping no more: the node has ended, or is about to."""
         self._is_stopped = True
 
     def wait(self) -> float | None:
-        """Return the seconds until `is_missed` wants to be called again; None while there is nothing to ask."""
-        if self._is_stopped or self._heard is None:
+        """Return the seconds until `is_missed` must be called again; None while no ping is due."""
+        if self._is_stopped or self._received is None:
             return None
         due = self.limit * deadlines.HEARTBEAT_SHARE
-        since = self._heard if self._asked is None else self._asked
-        due = due if self._asked is None else self.limit - due
+        since = self._received if self._pinged is None else self._pinged
+        due = due if self._pinged is None else self.limit - due
         return max(since + due - time.monotonic(), 0.0)
 
     def is_missed(self) -> bool:
-        """Ask if it is time to; tell whether the answer is overdue.
+        """Ping the node if it is time to; tell whether the answer is overdue.
 
-        To be called only when all that the node has sent was heard: whoever could not listen for a while must
-        not blame the node for it.
+        To be called only when all that the node has sent is read: a task that was busy must not blame the node.
         """
         if self.wait() != 0.0:
             return False
-        if self._asked is None:
-            self._asked = time.monotonic()
+        if self._pinged is None:
+            self._pinged = time.monotonic()
             self._ticks = _ticks_of(self.pid)
-            self._ask()
+            self._ping()
             return False
         if _ticks_of(self.pid) > self._ticks:
-            self.hear()
+            self.record()
             return False
         self.stop()
         return True

@@ -8,7 +8,7 @@ Key = tuple[Hashable, ...]
 
 SERIES_LIMIT = 2000  # entries of one node under one set of names
 TOTAL_LIMIT = 100_000  # entries of all nodes and attempts of a run: some 40 MB
-NAME_SETS = 16  # of one node; a program that makes up a name per step has one series for all further ones
+NAME_SETS = 16  # of one node; a program with a new name per step has one series for all further names
 
 
 class MetricLog(Generic[Item]):

@@ -54,7 +54,7 @@ class NodeMonitor:
         child: NodeProcess,
         driver: socket.socket | None,
         forward_logs: bool,
-        pulse_limit: float = EXCHANGE_TIMEOUT,
+        heartbeat_limit: float = EXCHANGE_TIMEOUT,
     ) -> None:
         self.events: queue.Queue[TaskEvent] = queue.Queue()
         self.is_over = threading.Event()
@@ -68,7 +68,7 @@ class NodeMonitor:
         self._partial = b""
         self._sending = threading.Lock()
         self._log_drained = threading.Event()
-        self._heartbeat = Heartbeat(pulse_limit, lambda: self.send_to_node(Ping()))
+        self._heartbeat = Heartbeat(heartbeat_limit, lambda: self.send_to_node(Ping()))
         self._stop_r, self._stop_w = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._thread = threading.Thread(target=self._listen, name="emberflow-monitor", daemon=True)
@@ -153,7 +153,7 @@ class NodeMonitor:
             except OSError:
                 data = b""
             if heartbeat is not None:
-                heartbeat.hear() if data else heartbeat.stop()
+                heartbeat.record() if data else heartbeat.stop()
             try:
                 for message in frames.feed(data):
                     self._on_message(message)

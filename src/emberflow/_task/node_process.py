@@ -24,9 +24,9 @@ class NodeProcess:
 
     Attributes:
         control: Messages to and from the node.
-        feed: The way of rows into the node.
+        feed: Rows to the node.
         log_fd: What the node and its own children print.
-        status_fd: What the keeper says: the node's pid, then how it ended.
+        status_fd: The messages of the keeper: `NodeStarted`, then `NodeExited`.
         keeper: The keeper's process; closing its standard input ends the node.
     """
 
@@ -37,7 +37,7 @@ class NodeProcess:
     keeper: subprocess.Popen[bytes]
 
     def end(self) -> None:
-        """Have the keeper end the node now, stopped or not; it says so on `status_fd`. May be called twice."""
+        """Have the keeper kill the node now, stopped or not; it reports that on `status_fd`. May be called twice."""
         if self.keeper.stdin is not None:
             with suppress(BrokenPipeError):
                 self.keeper.stdin.close()
@@ -56,8 +56,8 @@ def running_node(
     Args:
         folder: The node's own folder, deleted at the end.
         environment: All of the node's environment variables but TMPDIR.
-        also_held: Descriptors that the keeper keeps open until it ends, so that whoever waits for their end
-            of file knows that everything is cleaned up.
+        also_held: Descriptors that the keeper keeps open until it ends, so that a process that waits for their
+            end of file knows that everything is cleaned up.
     """
     temporary = tempfile.mkdtemp(prefix="emberflow-")
     environment = environment | {"TMPDIR": temporary}
@@ -128,7 +128,7 @@ def executor_pidfd() -> int:
 
 
 def executor_pid() -> int:
-    """Return the number of the executor's JVM, or of whatever stands where it should be."""
+    """Return the process id of the executor's JVM, or of the process in its place."""
     daemon = os.getppid()
     with suppress(OSError, ValueError, IndexError):
         return _parent_of(daemon)

@@ -12,10 +12,10 @@ from emberflow._task.value_client import ValueClient
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ALONE_SCHEMA = "task long, part long, outcome string, value binary"
+PARALLEL_SCHEMA = "task long, part long, outcome string, value binary"
 
 
-class Alone:
+class SingleTaskContext:
     """A task's context whose barrier is always complete, since there is no other task to wait for."""
 
     def __init__(self, context: Any) -> None:
@@ -30,7 +30,7 @@ class Alone:
         return [message]
 
 
-def alone_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def run_parallel_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """Run one node; yield how it ended, and its value in chunks. A failure is an outcome, not an error here."""
     import pyarrow as pa
     from pyspark import TaskContext
@@ -42,7 +42,7 @@ def alone_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterat
     me = Node(rank=0, role="chief", index=number)
     spec = dataclasses.replace(orders, plan=dataclasses.replace(orders.plan, nodes=(me,)))
     values = ValueClient(spec.values, spec.plan, spec.key, number, is_late=True)
-    here: Any = Alone(context)
+    here: Any = SingleTaskContext(context)
     with closing(values):
         outcome, value = _run_node(spec, me, _own_host(), None, here, iter(()), values)
     with value or nullcontext():

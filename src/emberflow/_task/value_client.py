@@ -1,7 +1,7 @@
-"""The task's side of large values: fetches your function, and brings what the chief returned to the driver.
+"""The task's side of large values: fetches your function, and sends what the chief returned to the driver.
 
-Ways of a value, the first that there is: as rows of the stage if it is small; over a connection to the driver; by
-the checkpoint folder, if the driver cannot be dialled; as rows, up to the limit that Spark has for them.
+How a value gets to the driver, by the first that is possible: as rows of the stage if it is small; over a connection
+to the driver; by the checkpoint folder, if the driver cannot be reached; as rows, up to the limit that Spark has.
 """
 
 import hmac
@@ -37,10 +37,10 @@ FUNCTION_FILE = "function.pickle"
 
 @dataclass(frozen=True, kw_only=True)
 class ValuePlan:
-    """What tasks are told of large values.
+    """What tasks know of large values.
 
     Attributes:
-        function_bytes: Size of your function where it does not come with the task's orders, else 0.
+        function_bytes: Size of your function where it is not part of the `TaskSpec`, else 0.
         artifact: The name under which Spark brings it, where the driver cannot be dialled.
         least_bytes: What the chief's value has at least, as far as that is known beforehand.
         row_limit: Most bytes that Spark brings back as rows; 0 where it has no limit.
@@ -79,12 +79,12 @@ class ValueClient:
         self._key = key
         self._rank = rank
         self._is_late = is_late
-        self._why = "it cannot reach the driver"
+        self._no_driver = "it cannot reach the driver"
         is_needed = rank == 0 or (values.function_bytes and not values.artifact)
         self._sock = self._dial() if is_dialled and is_needed else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
@@ -95,14 +95,14 @@ class ValueClient:
         if self._rank or self._sock is not None or self._plan.checkpoints or not 0 < limit < least:
             return
         raise ClusterError(
-            f"the model that it returns will have {megabytes(least)} or more, {self._why}, and Spark brings back at "
-            f"most {megabytes(limit)} (spark.driver.maxResultSize)",
+            f"the model that it returns will have {megabytes(least)} or more, {self._no_driver}, and Spark "
+            f"brings back at most {megabytes(limit)} (spark.driver.maxResultSize)",
             fix="Pass driver_host=... with an address that executors can reach, or checkpoint_dir=... on storage "
             "that they share with the driver, or raise spark.driver.maxResultSize.",
         )
 
     def fetch_function(self, folder: Path) -> str:
-        """Return the path of your function's file; empty where it came with the task's orders."""
+        """Return the path of your function's file; empty where it is part of the `TaskSpec`."""
         size = self._values.function_bytes
         if not size:
             return ""
@@ -111,7 +111,7 @@ class ValueClient:
 
             return str(SparkFiles.get(self._values.artifact))
         if self._sock is None:
-            raise self._no_function(self._why)
+            raise self._no_function(self._no_driver)
         path = folder / FUNCTION_FILE
         try:
             with path.open("xb") as file:
@@ -149,7 +149,7 @@ class ValueClient:
             return {"value_way": STORAGE, "value_mac": self._store(value)}
         if 0 < self._values.row_limit < size:
             raise ClusterError(
-                f"{megabytes(size)} are too large: {self._why}, and Spark brings back at most "
+                f"{megabytes(size)} are too large: {self._no_driver}, and Spark brings back at most "
                 f"{megabytes(self._values.row_limit)} (spark.driver.maxResultSize)",
                 fix="Pass driver_host=... with an address that executors can reach, or checkpoint_dir=... on "
                 "storage that they share with the driver, or raise spark.driver.maxResultSize.",
@@ -171,7 +171,7 @@ class ValueClient:
                 sock.settimeout(self._plan.exchange_timeout)
                 held.pop_all()
         except (OSError, EmberflowError) as error:
-            self._why = f"it cannot reach the driver at {address_of(*address)} ({error})"
+            self._no_driver = f"it cannot reach the driver at {address_of(*address)} ({error})"
             return None
         return sock
 
