@@ -7,21 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberflow.tfrecord.codec.feature_columns import PACKED, Column
+from emberflow.tfrecord.codec.leaf_types import LEAF_TYPES
 from emberflow.tfrecord.codec.lists import LeafValues
 from emberflow.tfrecord.codec.protobuf import Array
-
-_FAST = {
-    "int": {"int"},
-    "bool": {"int"},
-    "date": {"int"},
-    "timestamp": {"int"},
-    "float": {"float", "int"},
-    "double": {"float", "int", "bytes"},
-    "decimal": set(),
-    "string": {"bytes"},
-    "binary": {"bytes"},
-}
-"""The kinds of features that each type accepts here; the plain parser accepts or rejects the others."""
 
 _MOST = (1 << 31) - 1
 """Largest number of bytes in a binary column of one batch: offsets are 32 bit."""
@@ -94,7 +82,7 @@ def _leaf_array(
 
     if leaves.kind is None:
         return pa.array([], column.leaf_type), counts
-    if leaves.kind not in _FAST[column.leaf]:
+    if leaves.kind not in LEAF_TYPES[column.leaf].fast_kinds:
         raise refuse(leaves.counts >= 0)
     if leaves.kind == "bytes":
         if column.leaf == "double":
@@ -121,12 +109,9 @@ def _lost(data: Array, kind: str, column: Column) -> Array | None:
 
 
 def _numbers(data: Array, column: Column) -> Any:
-    if column.leaf == "bool":
-        return pa.array(data != 0)
-    if column.leaf == "date":
-        return pa.array(data.astype(np.int32)).view(pa.date32())
-    if column.leaf == "timestamp":
-        return pa.array(data).view(column.leaf_type)
+    convert = LEAF_TYPES[column.leaf].from_integers
+    if convert is not None:
+        return convert(data, column.leaf_type)
     return pa.array(data.astype(column.leaf_type.to_pandas_dtype(), copy=False))
 
 

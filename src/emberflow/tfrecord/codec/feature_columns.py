@@ -1,32 +1,20 @@
 """A column of the codec: a name, an Arrow type, and the form of its values in a feature."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from emberflow.errors import ConfigError
+from emberflow.tfrecord.codec.leaf_types import leaf_of
 
-LeafKind = Literal["int", "bool", "float", "double", "decimal", "string", "binary", "date", "timestamp"]
 RecordType = Literal["Example", "SequenceExample", "ByteArray"]
 Doubles = Literal["float", "bytes"]
 
 CORRUPT = "_corrupt_record"
 PACKED = {"float": "<f4", "int": "<i8"}
 """The form of numbers in a packed column, by the kind of the feature."""
-
-_TESTS: tuple[tuple[LeafKind, Callable[[Any], bool]], ...] = (
-    ("bool", pa.types.is_boolean),
-    ("int", pa.types.is_integer),
-    ("double", pa.types.is_float64),
-    ("float", pa.types.is_floating),
-    ("decimal", pa.types.is_decimal),
-    ("string", lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind)),
-    ("binary", lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind)),
-    ("date", pa.types.is_date32),
-    ("timestamp", pa.types.is_timestamp),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +25,7 @@ class Column:
         name: The feature's key.
         type: The Arrow type of the column.
         depth: 0 for a scalar, 1 for an array, 2 for an array of arrays.
-        leaf: The kind of the values.
+        leaf: The family of the values' type, a key of `LEAF_TYPES`.
         leaf_type: The Arrow type of one value.
         nullable: Whether a missing feature is allowed.
         is_vector: Whether this is Spark ML's vector, a struct that is written as one list of floats.
@@ -47,7 +35,7 @@ class Column:
     name: str
     type: Any
     depth: int
-    leaf: LeafKind
+    leaf: str
     leaf_type: Any
     nullable: bool = True
     is_vector: bool = False
@@ -69,7 +57,7 @@ def column_of(field: Any) -> Column:
     kind, depth = field.type, 0
     while _is_list(kind):
         kind, depth = kind.value_type, depth + 1
-    leaf = next((name for name, test in _TESTS if test(kind)), None)
+    leaf = leaf_of(kind)
     if leaf is None or depth > 2:
         raise ConfigError(
             f"Expected a number, text, bytes, date or time, an array of these, an array of arrays, or a "

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from emberflow.errors import DataError
 from emberflow.tfrecord.codec.feature_columns import Column, Doubles
+from emberflow.tfrecord.codec.leaf_types import LEAF_TYPES
 from emberflow.tfrecord.codec.protobuf import Array
 
 Kind = Literal["bytes", "float", "int"]
@@ -95,20 +96,16 @@ def _leaf(array: Any, column: Column, doubles: Doubles) -> tuple[Kind, Array, Ar
     if leaf in {"float", "double", "decimal"}:
         if leaf == "decimal":
             array = array.cast(pa.float64())
-        with np.errstate(
-            over="ignore"
-        ):  # a double beyond float32 becomes an infinity: the user chose the narrowing
+        # A double beyond float32 becomes an infinity: the user chose the narrowing.
+        with np.errstate(over="ignore"):
             return "float", array.to_numpy(zero_copy_only=False).astype("<f4", copy=False), None
     return "int", _integers(array, leaf), None
 
 
 def _integers(array: Any, leaf: str) -> Array:
-    if leaf == "timestamp":
-        array = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    elif leaf == "date":
-        array = array.cast(pa.int32())
-    elif leaf == "bool":
-        array = array.cast(pa.int8())
+    convert = LEAF_TYPES[leaf].to_integers
+    if convert is not None:
+        array = convert(array)
     return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
