@@ -131,7 +131,7 @@ def worker_in(notes: Path) -> int:
     ("fault", "kind", "words"),
     [
         ("full", ef.StorageError, "No space left on device"),
-        ("stopped", ef.NodeLostError, "bytes have come, and nothing for 4 s"),
+        ("stopped", ef.NodeLostError, "bytes received, and nothing for 4 s"),
         ("killed", ef.NodeLostError, "its Spark task exited without reporting a result"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_server_without_the_key_is_refused_by_the_client() -> None:
 
 
 def test_another_program_is_told_from_a_busy_one_and_from_a_silent_one() -> None:
-    with pytest.raises(PeerError, match="does not speak this protocol"):
+    with pytest.raises(PeerError, match="uses another protocol"):
         client_against(lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 40))
     with pytest.raises(HandshakeClosedError) as closed:
         client_against(lambda sock: sock.close())

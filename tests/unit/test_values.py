@@ -134,7 +134,7 @@ def test_a_task_that_stops_in_the_middle_is_told_with_its_rank_within_the_timeou
         event = running.events.get(timeout=WITHIN)
     assert isinstance(event, Undelivered)
     assert (event.rank, event.exception_type) == (0, "NodeLostError")
-    assert "of 3,145,728 bytes have come, and nothing for 1 s (exchange_timeout)" in event.problem
+    assert "of 3,145,728 bytes received, and nothing for 1 s (exchange_timeout)" in event.problem
 
 
 @pytest.mark.fault

@@ -41,7 +41,7 @@ STUCK = (
 
 
 class AttemptState(enum.Enum):
-    """Where an attempt stands."""
+    """The states of an attempt."""
 
     STARTING = "starting"
     """Not all nodes are ready."""

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: nodes' lines with their name in front, and one line of progress."""
+"""What is shown while a run goes on: nodes' output with their name in front, and one line of progress."""
 
 import logging
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 class Console:
-    """Shows one run on standard error; shows nothing when it is not asked to."""
+    """Shows one run on standard error; nothing unless `verbose`."""
 
     def __init__(self, nodes: Sequence[Node], verbose: bool) -> None:
         self._names = {node.rank: node.name for node in nodes}
@@ -47,12 +47,12 @@ class Console:
         self._progress.stop()
 
     def status(self, text: str) -> None:
-        """Say what the run is doing now."""
+        """Show what the run is doing now."""
         log.info("%s", text)
         self._progress.update(self._task, description=text, numbers="")
 
     def say(self, text: str) -> None:
-        """Show one line of our own."""
+        """Show one line of the driver itself."""
         if self._verbose:
             self._rich.print(Text(text, style="bold"))
 
@@ -81,7 +81,7 @@ class Console:
     def metric(self, metric: Metric) -> None:
         """Show the newest numbers of the chief."""
         if metric.rank == 0:
-            # Numbers of validation stand in the line that a node prints after each epoch; here they would not fit.
+            # Validation metrics are in the line that a node prints after each epoch; here they would not fit.
             hidden = [name for name in metric.values if name == PROGRESS or name.startswith("val_")]
             shown = {name: value for name, value in metric.values.items() if name not in hidden}
             numbers = "  ".join(_shown(name, value) for name, value in shown.items())
@@ -103,7 +103,7 @@ def _shown(name: str, value: float) -> str:
 
 
 def warn_undialled(host: str | None) -> None:
-    """Say once that nothing will be seen of the nodes while they run."""
+    """Warn that nothing can be shown of the nodes while they run."""
     log.warning(
         "Executors cannot reach this process at %s: output and progress come when the run is over. "
         "Pass driver_host=... with an address that they can reach.",

@@ -1,4 +1,4 @@
-"""Which Python runs our tasks: on a Spark of this machine the driver's own; elsewhere the error says which."""
+"""Which Python runs the tasks: on a Spark of this machine the driver's own; elsewhere an error names it."""
 
 import functools
 import os
@@ -87,11 +87,11 @@ def fix_for(master: str | None) -> str:
 def executors_python() -> tuple[str, str]:
     """Return the executors' Python as the driver names it, and how to name another one.
 
-    For errors of Spark's own worker, which stops before anything of ours could say where it is.
+    For errors of Spark's own worker, which stops before Emberflow's code could name it.
     """
     from pyspark import SparkContext
 
-    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to ask
+    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public function
     if context is None:
         return "as the Spark Connect server names it", fix_for(None)
     return str(context.pythonExec), fix_for(str(context.master))
@@ -107,7 +107,7 @@ def _chosen(context: Any) -> str | None:
 
 
 def _start(payload: bytes, driver: str, fix: str, batches: Any) -> Any:
-    """Run the task where emberflow is installed; say where it is not which Python lacks it."""
+    """Run the task; where emberflow is not installed, raise an error that names the Python without it."""
     import pickle
     import platform
     import socket

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """Runs one task per node, in one stage or two, and puts what came of it into `events`.
+    """Runs one task per node, in one stage or two, and puts the result into `events`.
 
     These are `JobRows`, `JobFailed`, and on Spark Connect `TasksRunning`.
     """
@@ -50,7 +50,7 @@ class Job:
     def submit_next_stage(self, joined: int) -> None:
         """Submit the next stage, once all nodes of the stages before it have joined.
 
-        Workers with GPUs come first: nodes without could take the cores beside the GPUs, and keep them.
+        Workers with GPUs start first: nodes without could occupy the cores of the executors that have GPUs.
         """
         while self._waiting and self._waiting[0].first_rank <= joined:
             stage = self._waiting.pop(0)

@@ -57,7 +57,7 @@ class Peer:
             return self._push()
 
     def waits_since(self) -> float | None:
-        """Return since when the other side has taken nothing although something waits, if something does."""
+        """Return since when the other side has read nothing of what waits to be sent; None if nothing waits."""
         with self._lock:
             return self._waits_since if self._unsent else None
 

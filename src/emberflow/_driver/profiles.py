@@ -29,7 +29,7 @@ def profile_of(stage: Stage, facts: ClusterFacts) -> Any:
     """Return the profile of a stage's tasks, or None where the session's own settings do.
 
     A task-only profile needs no dynamic allocation and no new executors. Nodes without GPUs need one too where
-    the session gives every task a GPU: they would hold it for nothing.
+    the session gives every task a GPU: they would hold it unused.
     """
     if not stage.gpus and not facts.gpus_per_task:
         return None

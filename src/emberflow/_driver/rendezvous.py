@@ -17,7 +17,7 @@ class PendingExchange:
 
     Attributes:
         of: Only the first so many ranks take part, and those of them that are done are not waited for; None: all.
-        since: When the last rank came.
+        since: When the last rank brought its value.
         values: What each rank has brought.
     """
 
@@ -52,7 +52,7 @@ class Rendezvous:
         return [(list(values), _answer(tag, values)) for tag, values in complete]
 
     def waiting(self) -> dict[str, tuple[float, list[int]]]:
-        """Return by tag since when an exchange stands still, and the ranks that are missing; the last one aside."""
+        """Return by tag since when an exchange waits, and for which ranks; without the last one, `DONE`."""
         with self._lock:
             tags = [tag for tag in self._exchanges if tag != DONE]
             return {tag: (self._exchanges[tag].since, self._missing(tag)) for tag in tags}

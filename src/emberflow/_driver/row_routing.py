@@ -77,7 +77,7 @@ def read_data(data: Any) -> RunData:
 
 
 def data_spec(data: RunData, config: RunConfig) -> DataSpec:
-    """Return what the tasks are told; files are listed here once, so that all ranks see the same."""
+    """Return what the tasks receive; files are listed here once, so that all ranks see the same."""
     if not config.cache and len(data.frames) + len(data.files) != 1:
         raise ConfigError(
             "cache=False streams one DataFrame or file source through once. "
@@ -163,11 +163,11 @@ def _check_frame(name: str, frame: Any) -> None:
             fix="Use foreachBatch and run on each batch, or write the stream to files first.",
         )
     repeated = {column for column in frame.columns if frame.columns.count(column) > 1}
-    ours = {column for column in frame.columns if column.startswith(RESERVED)}
-    if repeated or ours:
+    reserved = {column for column in frame.columns if column.startswith(RESERVED)}
+    if repeated or reserved:
         raise ConfigError(
             f"Columns must have different names, none beginning with {RESERVED!r}. "
-            f"Received: data[{name!r}] with {sorted(repeated | ours)}.",
+            f"Received: data[{name!r}] with {sorted(repeated | reserved)}.",
             fix="Rename the columns: df.withColumnRenamed(...), or df.toDF(...).",
         )
 

@@ -36,7 +36,7 @@ class Shipment:
 
     Attributes:
         size: Its bytes.
-        data: All of them, where tasks are sent them with their orders; else empty.
+        data: All of them, where they are part of the `TaskSpec`; else empty.
     """
 
     size: int
@@ -69,9 +69,9 @@ class Shipment:
 
 
 def shipment_of(fn: Callable[..., Any], *, is_connect: bool) -> Shipment:
-    """Return `fn` pickled, of any size; a module that only the driver has goes along by value."""
+    """Return `fn` pickled, of any size; a module that only the driver has is included by value."""
     limit = CONNECT_LIMIT if is_connect else INLINE_LIMIT
-    file: Any = tempfile.SpooledTemporaryFile(max_size=limit, prefix="emberflow-")  # noqa: SIM115 - lives on
+    file: Any = tempfile.SpooledTemporaryFile(max_size=limit, prefix="emberflow-")  # noqa: SIM115 - the shipment closes it
     try:
         _pickle(fn, file)
         size = file.tell()
@@ -87,9 +87,9 @@ def shipment_of(fn: Callable[..., Any], *, is_connect: bool) -> Shipment:
 
 
 def ship_artifact(spark: "SparkSession", shipment: Shipment) -> str:
-    """Have Spark Connect bring the function to the executors; return the file's name.
+    """Have Spark Connect send the function to the executors; return the file's name.
 
-    It stays there as long as the session: Spark takes no artifact back.
+    It stays there as long as the session: Spark deletes no artifact before.
     """
     digest = hashlib.blake2b(digest_size=16)
     with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
@@ -104,7 +104,7 @@ def ship_artifact(spark: "SparkSession", shipment: Shipment) -> str:
 
 
 def ship(fn: Callable[..., Any], *, is_connect: bool) -> bytes:
-    """Return `fn` pickled, to be sent by Spark; a module that only the driver has goes along by value."""
+    """Return `fn` pickled, to be sent by Spark; a module that only the driver has is included by value."""
     file = io.BytesIO()
     _pickle(fn, file)
     data = file.getvalue()

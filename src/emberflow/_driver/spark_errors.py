@@ -56,8 +56,12 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "Save large values to storage and return the path, or raise spark.driver.maxResultSize.",
     ),
 )
-LACKING = re.compile(r"(The executors' Python \S+ \([^\n]+)\nFix: ([^\n]+)")  # what a task says of its Python
-WRONG_PYTHON = re.compile("|".join([LACKING.pattern, *(pattern for pattern, _, _ in TRANSLATIONS[:4])]))
+MISSING_MODULE = re.compile(
+    r"(The executors' Python \S+ \([^\n]+)\nFix: ([^\n]+)"
+)  # the text of `interpreter`, from a Python without emberflow
+WRONG_PYTHON = re.compile(
+    "|".join([MISSING_MODULE.pattern, *(pattern for pattern, _, _ in TRANSLATIONS[:4])])
+)
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
 LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
 KILLED = re.compile(r"ExecutorLostFailure|Python worker exited unexpectedly")
@@ -65,7 +69,7 @@ BARRIER = re.compile(r"barrier task|barrier ResultStage")
 FRAMES = re.compile(
     r"(An error occurred while calling \S+\s*: )|^\s+(at |\.\.\. \d+ more).*\n?", re.MULTILINE
 )
-SAID_LIMIT = 4000  # characters; the cause comes first, and the whole text is the __cause__
+TEXT_LIMIT = 4000  # characters; the cause comes first, and the whole text is the __cause__
 # Spark's error condition, where Spark, Py4J or Spark Connect begins its text with one, or names it as the cause.
 CANCELLED = re.compile(
     r"(?:\A|^: |^Caused by: )(?:\([\w.$]+\) )?(?:[\w.$]+: )?\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELL?ED)\]",
@@ -93,8 +97,8 @@ def _of_spark(text: str) -> str:
 
 
 def known_error(text: str) -> ClusterError | None:
-    """Return what Spark's text means, if it is one of those that we know."""
-    if found := LACKING.search(text):
+    """Return what a text of Spark means, if it is a known one."""
+    if found := MISSING_MODULE.search(text):
         return ClusterError(found[1], fix=found[2])
     for pattern, problem, fix in TRANSLATIONS:
         if found := re.search(pattern, text):
@@ -108,7 +112,7 @@ def known_error(text: str) -> ClusterError | None:
 
 
 def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowError:
-    """Return Spark's error as one of ours.
+    """Return Spark's error as one of Emberflow's.
 
     Args:
         error: What Spark raised.
@@ -133,9 +137,9 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
             fix="Look at the executor's log; if memory ran out, raise spark.executor.memoryOverhead.",
         )
     if waits_for_rows and not BARRIER.search(text):
-        said = FRAMES.sub("", text).strip()
+        text_of_spark = FRAMES.sub("", text).strip()
         return DataError(
-            f"Spark could not compute the rows of `data`. Received:\n{said[:SAID_LIMIT]}",
+            f"Spark could not compute the rows of `data`. Received:\n{text_of_spark[:TEXT_LIMIT]}",
             fix="Correct the DataFrame, its own functions or its files: df.count() fails in the same way. Spark's "
             "whole message is this error's __cause__.",
         )

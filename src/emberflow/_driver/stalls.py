@@ -24,7 +24,7 @@ class Missed(NamedTuple):
 
 
 class StallDetector:
-    """Asks the tasks of missing ranks what they do when an exchange stands still for `exchange_timeout` seconds.
+    """Asks the tasks of missing ranks what they do when an exchange makes no progress for `exchange_timeout` seconds.
 
     Args:
         plan: Whose `exchange_timeout` holds.
@@ -100,13 +100,13 @@ def start_timeout_error(plan: RunPlan, joined: Collection[int], ready: Collectio
     """Return the error that names the nodes which are not up in time."""
     absent = [node.name for node in plan.nodes if node.rank not in joined]
     unready = [node.name for node in plan.nodes if node.rank in joined and node.rank not in ready]
-    said = []
+    reasons = []
     if absent:
-        said.append(f"Spark has not started {', '.join(absent)}: its slots may be busy with other jobs")
+        reasons.append(f"Spark has not started {', '.join(absent)}: its slots may be busy with other jobs")
     if unready:
-        said.append(f"{', '.join(unready)} started but did not get ready")
+        reasons.append(f"{', '.join(unready)} started but did not get ready")
     return StartTimeoutError(
-        f"All nodes must be up within {plan.start_timeout:g} s. Received: {'; '.join(said)}.",
+        f"All nodes must be up within {plan.start_timeout:g} s. Received: {'; '.join(reasons)}.",
         fix="Wait until other jobs are done, see what your function's modules do on import, or raise "
         "start_timeout.",
     )

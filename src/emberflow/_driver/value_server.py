@@ -27,7 +27,7 @@ from emberflow.errors import EmberflowError, StorageError
 
 
 class ValueServer:
-    """Serves the tasks of one attempt, each connection on a thread of its own.
+    """Serves the tasks of one attempt, one thread per connection.
 
     A value that cannot be stored becomes an event `Undelivered`. A connection that breaks does not: its task reports
     that, or the hub notices that the task is gone.
@@ -87,7 +87,7 @@ class ValueServer:
     def _serve(self, sock: socket.socket) -> None:
         try:
             with suppress(OSError):  # the task reports it, or the hub notices that the task is gone
-                send_size(sock, self._shipment.size)  # the hub has read all that came before
+                send_size(sock, self._shipment.size)  # the hub has read all that was sent before
                 while request := receive_request(sock):  # the chief may train for days before the next one
                     kind, rank, size = request
                     sock.settimeout(self._timeout)
@@ -160,7 +160,7 @@ def spool() -> IO[bytes]:
 
 
 def collect_values(rows: list[Any], server: ValueServer, plan: RunPlan, key: bytes) -> dict[int, IO[bytes]]:
-    """Return the files with the values that did not come as rows, by rank."""
+    """Return the files with the values that are not in the rows, by rank."""
     taken: dict[int, IO[bytes]] = {}
     for outcome in (Outcome.from_json(row["outcome"]) for row in rows if row["part"] == 0):
         if outcome.value_way == DRIVER:

@@ -120,7 +120,7 @@ class Checkpoints:
         return local
 
     def _is_outlived(self) -> bool:
-        """Whether a later attempt has begun: it may be reading what we would drop."""
+        """Whether a later attempt has begun: it may be reading what this attempt would delete."""
         return any(number > self._plan.number for number, _ in attempts_in(self._plan.folder))
 
 

@@ -24,8 +24,8 @@ class HeldPort:
 def held_port(ports: PortRange | None = None, what: str = "TensorFlow") -> HeldPort:
     """Bind a free port without listening.
 
-    TensorFlow binds the same port later: both sockets have SO_REUSEADDR and ours never listens, so the kernel
-    lets it. Closing ours first would be a race with every other process on the host.
+    TensorFlow binds the same port later: both sockets have SO_REUSEADDR and this one never listens, so the kernel
+    allows it. Closing this one first would be a race with every other process on the host.
 
     Raises:
         ClusterError: No port of the range is free.

@@ -92,7 +92,7 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
 
 
 def _load(spec: NodeSpec) -> Callable[[Context], Any]:
-    """Return your function; a file of it that is in our own folder is no longer needed then."""
+    """Return your function; its file in the node's own folder is deleted."""
     if not spec.fn_path:
         return pickle.loads(spec.fn)  # type: ignore[no-any-return]
     path = Path(spec.fn_path)
@@ -171,7 +171,7 @@ def _context(
 
 
 def _returned(spec: NodeSpec, value: Any, seconds: float, rows: "Feed | None" = None) -> Returned | Raised:
-    """Leave the value in our folder, for the task to take."""
+    """Write the value into the node's folder, where the task opens it."""
     path = Path(spec.folder) / VALUE_FILE
     try:
         with path.open("wb") as file:
@@ -200,7 +200,7 @@ def _raised(error: BaseException, problem: str, started: float) -> Raised:
             f"The executors have no module {error.name!r}: install it there, or send your file with "
             f"spark.addArtifact({error.name.partition('.')[0] + '.py'!r}, pyfile=True)."
         )
-    if len(problem) > TEXT_LIMIT:  # a message may hold a whole array; its ends say what it was
+    if len(problem) > TEXT_LIMIT:  # a message may hold a whole array; beginning and end show what it was
         half = TEXT_LIMIT // 2
         problem = (
             f"{problem[:half]}\n... {len(problem) - TEXT_LIMIT} characters left out ...\n{problem[-half:]}"
@@ -209,14 +209,14 @@ def _raised(error: BaseException, problem: str, started: float) -> Raised:
 
 
 def _own_frames(error: BaseException) -> str:
-    """Return the traceback from the first frame that is not ours."""
+    """Return the traceback from the first frame that is not Emberflow's."""
     frames = error.__traceback__
     while frames and frames.tb_frame.f_code.co_filename.startswith(PACKAGE):
         frames = frames.tb_next
     frames = frames or error.__traceback__
     if not isinstance(error, EmberflowError):
         return "".join(traceback.format_exception(type(error), error, frames))
-    # Our own errors say it all: what lies below your call is of no use to you, nor is what caused them.
+    # Emberflow's errors are complete: frames below your call, and their causes, would not help you.
     yours = itertools.takewhile(
         lambda frame: not frame.filename.startswith(PACKAGE), traceback.extract_tb(frames)
     )

@@ -1,4 +1,4 @@
-"""What the task tells a node before anything else."""
+"""What a node receives from its task before anything else."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ VALUE_FILE = "value.pickle"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSpec:
-    """One node's part of the plan, and what it needs to play it.
+    """One node's part of the plan, and what it needs for that.
 
     Attributes:
         me: Which node it is.
@@ -21,7 +21,7 @@ class NodeSpec:
         devices: Its GPUs.
         data: Names of the data that will be handed over.
         streams: Whether it is a stream, to be read once.
-        key: What ranks prove to each other.
+        key: With which ranks authenticate each other.
         fn: Your function, pickled; or
         fn_path: the file with it, where it is large.
     """

@@ -42,7 +42,7 @@ class RankTransport:
         return None
 
     def leave(self) -> None:
-        """Nothing to tell: the node ends after all others are done."""
+        """Nothing to send: the node ends after all others are done."""
 
     def mirrored_strategy(self) -> Any:
         """Return TensorFlow's strategy: the one that the transport was started with, if it was."""

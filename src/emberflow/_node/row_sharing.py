@@ -43,7 +43,7 @@ class RowSharing:
         return lambda context: context.serve()
 
     def leave(self) -> None:
-        """Nothing to tell: only the chief's function returns, after all steps are done."""
+        """Nothing to send: only the chief's function returns, after all steps are done."""
 
     def join(self, endpoints: list[dict[str, str]], tf_config: TFConfig) -> None:  # noqa: ARG002
         """Learn the other nodes' addresses."""

@@ -46,7 +46,7 @@ class Serving:
         """Return the ``tf.distribute`` strategy for this cluster.
 
         With parameter servers: ParameterServerStrategy on the chief, which coordinates; on workers and parameter
-        servers the call serves the chief and does not come back: your function ends there. Without: a
+        servers the call serves the chief and does not return: your function ends there. Without: a
         MultiWorkerMirroredStrategy with two or more workers, TensorFlow's default strategy with one and on the
         evaluator. Call it once, before any other TensorFlow operation: TensorFlow demands that of collectives.
         """
@@ -64,7 +64,7 @@ class Serving:
         """Train a Keras model on each worker alone, and average with the others at a parameter server at intervals.
 
         Needs ``ef.run(..., strategy="periodic", ps=1)``. Call it on every worker with the same built model: all
-        start from the chief's weights. Give what comes back to `fit` as a callback, and call its `finish` after
+        start from the chief's weights. Pass what it returns to `fit` as a callback, and call its `finish` after
         the last `fit`: the chief then has what all workers have learned.
 
         Args:
@@ -97,7 +97,7 @@ class Serving:
         """Train Keras models asynchronously with their variables on parameter servers.
 
         Needs ``ef.run(..., strategy="parameter_server", ps=1)``. Call it on chief and workers, before any other
-        TensorFlow operation. Workers serve from here and do not come back; the chief gets what fits models:
+        TensorFlow operation. Workers serve and do not return from it; the chief gets an object that fits models:
 
             trainer = ctx.coordinate(lambda: ctx.dataset("train", features="x", label="y", batch_size=32))
             with trainer.scope():

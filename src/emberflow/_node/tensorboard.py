@@ -16,9 +16,9 @@ def start_tensorboard(
     host: str,
     port: HeldPort | None,
     environment: Mapping[str, str],
-    tell: Callable[[str], None],
+    on_serving: Callable[[str], None],
 ) -> None:
-    """Start it on the port, or on any that is free, and call `tell` with its address, from a thread, once it serves.
+    """Start it on the port, or on any free one; once it serves, call `on_serving` with its address, from a thread.
 
     What it prints later goes to the node's log.
     """
@@ -34,15 +34,17 @@ def start_tensorboard(
         env=own | {"CUDA_VISIBLE_DEVICES": ""},
     )
     threading.Thread(
-        target=_follow, args=(process, tell, port), name="emberflow-tensorboard", daemon=True
+        target=_follow, args=(process, on_serving, port), name="emberflow-tensorboard", daemon=True
     ).start()
 
 
-def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None], port: HeldPort | None) -> None:
+def _follow(
+    process: "subprocess.Popen[str]", on_serving: Callable[[str], None], port: HeldPort | None
+) -> None:
     for line in process.stdout or ():
         if found := URL.search(line):
-            tell(found[1])
+            on_serving(found[1])
         sys.stderr.write(f"tensorboard: {line}")
-    sys.stderr.write(f"tensorboard: it ended with status {process.wait()}\n")
+    sys.stderr.write(f"tensorboard: it exited with status {process.wait()}\n")
     if port is not None:
         port.close()

@@ -136,7 +136,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _OUT_OF_FILES:
-                    continue  # a client that is gone again
+                    continue  # the client has closed it already
                 if not self._by_place:
                     threading.Event().wait(deadlines.OUT_OF_FILES_PAUSE)
                     return
@@ -184,7 +184,7 @@ class Acceptor:
             sock.send(reply)
             sock.setblocking(True)
             keep_alive(sock)
-        except OSError:  # it is gone again
+        except OSError:  # the client has closed it already
             sock.close()
             return
         if reply == REFUSED:

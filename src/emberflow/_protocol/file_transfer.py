@@ -21,7 +21,7 @@ class KeepError(OSError):
 
 
 def send_request(sock: socket.socket, kind: int, rank: int, size: int = 0) -> None:
-    """Say what is wanted, or what comes."""
+    """Ask for a file, or announce one."""
     sock.sendall(_REQUEST.pack(kind, rank, size))
 
 
@@ -68,7 +68,7 @@ def receive_file(sock: socket.socket, file: IO[bytes], size: int) -> None:
         try:
             count = sock.recv_into(buffer[: min(CHUNK, left)])
         except TimeoutError as error:
-            raise TimeoutError(f"{size - left:,} of {size:,} bytes have come") from error
+            raise TimeoutError(f"{size - left:,} of {size:,} bytes received") from error
         if not count:
             raise ConnectionResetError("the other side has closed the connection")
         left -= count

@@ -9,7 +9,7 @@ from emberflow._protocol.messages import decode, encode
 from emberflow.errors import PeerError
 
 _HEADER = struct.Struct("!I")
-MAX_FRAME = 64 * 1024 * 1024  # bytes; a longer one is not ours, and must not fill the memory
+MAX_FRAME = 64 * 1024 * 1024  # bytes; a longer one is not of this protocol, and must not fill the memory
 
 
 def pack(message: Message) -> bytes:

@@ -21,7 +21,7 @@ from emberflow._plan import deadlines
 from emberflow.errors import PeerError
 
 _MAGIC = b"emberflow/1\n"
-_NONCE = 32  # random bytes: so many that none comes twice
+_NONCE = 32  # random bytes: so many that no nonce repeats
 _TAG = 32  # bytes of HMAC-SHA256
 ANSWER_SIZE = _NONCE + _TAG
 REFUSED = bytes(_TAG)
@@ -31,7 +31,7 @@ class HandshakeClosedError(PeerError):
     """The other side closed the connection during the handshake; it may have had too many connections.
 
     Attributes:
-        is_ours: Whether the other side had greeted us in our own protocol before.
+        is_ours: Whether the other side had sent the greeting of this protocol before.
     """
 
     is_ours = False
@@ -56,7 +56,7 @@ class Challenge:
         self.greeting = _MAGIC + self._nonce
 
     def reply_to(self, answer: bytes) -> bytes:
-        """Return our own proof if the client's answer, of `ANSWER_SIZE` bytes, is right; else `REFUSED`."""
+        """Return the server's proof if the client's answer, of `ANSWER_SIZE` bytes, is right; else `REFUSED`."""
         nonces = answer[:_NONCE] + self._nonce
         if not hmac.compare_digest(answer[_NONCE:], _tag(self._key, b"client", self._purpose, nonces)):
             return REFUSED
@@ -66,23 +66,23 @@ class Challenge:
 def prove_as_client(
     sock: socket.socket, key: bytes, purpose: str, *, limit: float = deadlines.HANDSHAKE_TIMEOUT
 ) -> None:
-    """Prove to the server that we hold `key`, and have it prove the same to us.
+    """Prove to the server that this side holds `key`, and have the server prove the same.
 
     Args:
         sock: A connected blocking socket; its own timeout is put back afterwards.
         key: The shared secret.
         purpose: What the connection is for; both sides must say the same.
-        limit: Seconds until the server must have greeted us; from then on it has at least `HANDSHAKE_TIMEOUT`.
+        limit: Seconds until the server must have sent its greeting; from then on it has at least `HANDSHAKE_TIMEOUT`.
 
     Raises:
-        HandshakeClosedError: The other side closed the connection before it had said yes or no.
+        HandshakeClosedError: The other side closed the connection before it had accepted or refused.
         HandshakeTimeoutError: The other side did not answer in time.
         PeerError: The other side does not hold the key.
     """
     with _Limited(sock, limit) as limited:
         greeting = limited.read(len(_MAGIC) + _NONCE)
         if not greeting.startswith(_MAGIC):
-            raise _refusal(purpose, "it does not speak this protocol")
+            raise _refusal(purpose, "it uses another protocol")
         limited.is_greeted()
         nonces = secrets.token_bytes(_NONCE) + greeting[len(_MAGIC) :]
         limited.write(nonces[:_NONCE] + _tag(key, b"client", purpose, nonces))
@@ -121,7 +121,7 @@ class _Limited:
             ) from error
 
     def is_greeted(self) -> None:
-        """The other side is there and is ours: from now on it has at least `HANDSHAKE_TIMEOUT` seconds."""
+        """The other side uses this protocol: from now on it has at least `HANDSHAKE_TIMEOUT` seconds."""
         self._is_greeted = True
         self._deadline = max(self._deadline, time.monotonic() + deadlines.HANDSHAKE_TIMEOUT)
 

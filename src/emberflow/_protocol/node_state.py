@@ -1,4 +1,4 @@
-"""What a node is doing, as its task tells the driver that asks why other ranks wait for it."""
+"""What a node is doing, for the driver that asks why other ranks wait for it."""
 
 from enum import StrEnum
 
@@ -13,5 +13,5 @@ class NodeState(StrEnum):
 
     @property
     def has_no_rows(self) -> bool:
-        """Whether the node cannot go on because its rows have not come: the others wait for it without a limit."""
+        """Whether the node waits for its rows: then the others wait for it without a limit."""
         return self is not NodeState.WORKING

@@ -84,7 +84,7 @@ class Outcome(Message):
         cause: Why, where the driver acts on it.
         problem: What happened, in one or more lines; for `Ending.RAISED` the traceback.
         fix: What to do, where it is known; "" takes the usual sentence.
-        exception_type: The class's name: of your function's exception, or of our own when it was refused.
+        exception_type: The class's name: of your function's exception, or of Emberflow's error when it was refused.
         is_transient: Whether it was refused for a reason that may pass, such as storage that cannot be reached.
         is_tolerable: Whether the run can continue without it.
         value_bytes: Size of the pickled value.
@@ -153,8 +153,8 @@ class Outcome(Message):
             refused.is_transient = self.is_transient
             return refused
         if self.ending is Ending.UNDELIVERED and self.exception_type in UNDELIVERED:
-            told = f"{where} could not deliver what your function returned: {self.problem.rstrip()}"
-            return UNDELIVERED[self.exception_type](told, fix=self.fix)
+            problem = f"{where} could not deliver what your function returned: {self.problem.rstrip()}"
+            return UNDELIVERED[self.exception_type](problem, fix=self.fix)
         known = {"rank": self.rank, "role": self.role, "host": self.host, "others": others}
         if self.ending is Ending.RAISED:
             failed = NodeFailedError(

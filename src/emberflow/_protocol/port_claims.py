@@ -1,8 +1,8 @@
 """Ports of a range that several nodes of one host share.
 
 A port that is held for TensorFlow is bound but not listened on, and the kernel would let others listen there. So
-whoever holds one also takes its name among the abstract sockets of the host, which live in the same network namespace
-as the ports and are freed by the kernel with the process.
+the process that holds one also binds its name among the abstract sockets of the host, which are in the same network
+namespace as the ports and are freed by the kernel with the process.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError
 
-_ROUNDS = 3  # two who try the same port at the same moment may both leave it
+_ROUNDS = 3  # two processes that try the same port at the same moment may both skip it
 
 
 def ports_to_try(ports: PortRange | None) -> Iterator[int]:

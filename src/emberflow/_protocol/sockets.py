@@ -18,7 +18,7 @@ from emberflow.errors import ClusterError
 
 log = logging.getLogger("emberflow")
 
-BACKLOG = 4096  # the kernel takes less where it must; a storm of nodes comes in one go
+BACKLOG = 4096  # the kernel lowers it where it must; thousands of nodes connect at the same time
 _PASSING = (errno.ECONNRESET, errno.ECONNABORTED, errno.EADDRNOTAVAIL, errno.ETIMEDOUT)
 
 

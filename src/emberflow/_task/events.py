@@ -1,4 +1,4 @@
-"""What a task can be told while it waits: messages of node, keeper and driver, and events of the task itself."""
+"""What a task handles while it waits: messages of node, keeper and driver, and events of the task itself."""
 
 from dataclasses import dataclass
 

@@ -95,7 +95,7 @@ def _await_memory(nvml: Any, device: str, deadline: float) -> None:
         try:
             handle = handle_of(nvml, device)
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        except Exception:  # noqa: BLE001 - NVML may not know such a device; TensorFlow will tell
+        except Exception:  # noqa: BLE001 - NVML may not know such a device; TensorFlow then reports it
             return
         if memory.free >= LEAST_FREE * memory.total:
             return

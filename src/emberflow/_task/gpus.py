@@ -136,7 +136,7 @@ class GpuMonitor:
         }
 
     def _load(self, handle: Any) -> int:
-        with contextlib.suppress(Exception):  # a slice of a GPU (MIG) does not say
+        with contextlib.suppress(Exception):  # a slice of a GPU (MIG) does not report it
             return int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
         return 0
 

@@ -15,7 +15,7 @@ class MetricLog(Generic[Item]):
     """Keeps entries by source (such as a node) and by the set of names that they report.
 
     Args:
-        series_limit: Most entries of one series; when it is full every other entry goes, and from then on only
+        series_limit: Most entries of one series; when it is full every other entry is dropped, and from then on only
             every second, fourth, ... new one is kept.
         total_limit: Most entries of all series together, the last of each not counted.
     """

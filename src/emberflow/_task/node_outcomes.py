@@ -1,4 +1,4 @@
-"""How one node ended, put together by its task from what it was told and what it has seen."""
+"""How one node ended, from what its task has received and observed."""
 
 from typing import Any
 
@@ -57,13 +57,13 @@ class NodeOutcomes:
         )
 
     def without_rows(self, error: EmberflowError, monitor: NodeMonitor) -> Outcome:
-        """Return the outcome of a node whose rows do not come: a loss where Spark failed, else what was raised."""
+        """Return the outcome of a node whose rows do not arrive: a loss where Spark failed, else what was raised."""
         if isinstance(error, RowsEndedError):
             return self.make(Ending.LOST, monitor, problem=error.problem, fix=error.fix)
         return self.refusal(error, monitor)
 
     def failure(self, monitor: NodeMonitor, event: TaskEvent) -> Outcome:
-        """Your function raised, the node could not begin or ended too early, or no more rows come for it."""
+        """Your function raised, the node could not begin or ended too early, or its source of rows failed."""
         if isinstance(event, FeedFailed):
             return self.without_rows(event.error, monitor)
         if isinstance(event, Raised):

@@ -67,7 +67,7 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
 
     context = BarrierTaskContext.get()
     if not spec.data.frames:
-        for _ in batches:  # the single row that gave this rank its task
+        for _ in batches:  # the single row for which Spark started this task
             pass
     me = spec.plan.nodes[spec.first_rank + context.partitionId()]
     host = context.getTaskInfos()[context.partitionId()].address.rpartition(":")[0]
@@ -244,7 +244,7 @@ def _environment(plan: RunPlan, me: Node) -> dict[str, str]:
 
 
 def _make_folder(plan: RunPlan, me: Node) -> Path:
-    """Make the node's folder in Spark's local directory, which Spark deletes even if all of ours is killed."""
+    """Make the node's folder in Spark's local directory, which Spark deletes even if all processes are killed."""
     local = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0]
     parent = local if Path(local).is_dir() else tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix=f"emberflow-{plan.run_id}-{plan.attempt}-{me.rank}-", dir=parent))
@@ -253,7 +253,7 @@ def _make_folder(plan: RunPlan, me: Node) -> Path:
 
 
 def _rows(outcome: Outcome, value: IO[bytes] | None) -> "Iterator[pa.RecordBatch]":
-    """Yield the outcome, and the value in chunks unless it went another way."""
+    """Yield the outcome, and the value in chunks unless it was sent in another way."""
     import pyarrow as pa
 
     is_here = value is not None and outcome.value_way == ROWS and outcome.ending is not Ending.UNDELIVERED

@@ -35,7 +35,7 @@ def run_parallel_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> 
     import pyarrow as pa
     from pyspark import TaskContext
 
-    for _ in batches:  # the single row that gave us this task
+    for _ in batches:  # the single row for which Spark started this task
         pass
     context: Any = TaskContext.get()
     number = context.partitionId()

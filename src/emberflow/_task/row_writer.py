@@ -31,13 +31,13 @@ class RowsEndedError(EmberflowError):
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
-    """What a run is fed with, as its tasks are told.
+    """The data of a run, as its tasks receive it.
 
     Attributes:
         frames: Names of the DataFrames whose rows come with the stage.
         files: Sources that this side reads itself, with what the driver listed of them.
         cache: Whether rows are kept for later epochs; else they stream through once.
-        spool_dir: Where spools lie; None takes the node's own folder.
+        spool_dir: The folder of spools; None takes the node's own folder.
         spool_limit: Most bytes of one shard's spool.
     """
 
@@ -110,7 +110,7 @@ class RowWriter:
         """Give the node its rows: open files now, or a stream from a thread while it trains.
 
         Args:
-            sock: The way of rows into the node.
+            sock: The connection to the node for rows.
             on_error: Told, on that thread, what the source of a stream raised.
         """
         for name, spool in self._spools.items():
@@ -123,13 +123,13 @@ class RowWriter:
 
     @property
     def waits_for_source(self) -> bool:
-        """Whether a stream stands still because its source gives nothing."""
+        """Whether a stream waits for its source."""
         return self.progress.side == "source"
 
     def close(self) -> None:
-        """Close our own descriptors, the node has its own; let the thread of a stream end.
+        """Close this side's descriptors, the node has its own; let the thread of a stream end.
 
-        Spark's Python worker lives on, and its next task must not find a thread that reads from Spark.
+        Spark's Python worker continues with another task, which must not find a thread that reads from Spark.
         """
         self._is_over = True
         for spool in self._spools.values():
@@ -148,7 +148,7 @@ class RowWriter:
     def _send(self, sock: socket.socket) -> None:
         try:
             send_batches(sock, self._stream, self.progress)
-        except ReaderGoneError:  # the node has ended, which the keeper notices and tells
+        except ReaderGoneError:  # the node has ended, which the keeper reports
             return
 
     def _named_batches(self) -> Iterator[tuple[str, Any]]:

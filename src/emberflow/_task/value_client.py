@@ -56,7 +56,7 @@ class ValueClient:
     """One task's connection for large values, if it has one and needs it.
 
     Args:
-        values: What the driver told of them.
+        values: What is known of large values.
         plan: The attempt's plan.
         key: The attempt's secret.
         rank: This task's node.
@@ -90,7 +90,7 @@ class ValueClient:
             self._sock = None
 
     def check(self) -> None:
-        """Refuse, before anything starts, what cannot come back afterwards."""
+        """Refuse, before anything starts, a value that could not be returned afterwards."""
         least, limit = self._values.least_bytes, self._values.row_limit
         if self._rank or self._sock is not None or self._plan.checkpoints or not 0 < limit < least:
             return
@@ -228,6 +228,6 @@ def megabytes(size: int) -> str:
 
 
 def value_path(plan: RunPlan) -> str:
-    """Return where the chief's value lies in the shared folder, until the driver has it."""
+    """Return the path of the chief's value in the shared folder, until the driver has it."""
     assert plan.checkpoints is not None  # noqa: S101 - asked before, for the type checker
     return storage.join(plan.checkpoints.folder, f".value-{plan.run_id}-{plan.attempt}.pickle")
