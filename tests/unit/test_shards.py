@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from emberflow._feed.shard_facts import ShardFacts, add_facts, observe
 from emberflow._feed.shards import Nulls, merge_shards
-from emberflow._task.startup_exchange import blobs_to_bring, brought_by, meeting_of, without_blobs
+from emberflow._protocol.driver_messages import Cluster, NoCluster
+from emberflow._task.startup_exchange import blobs_to_show, cluster_of, startup_facts, without_blobs
 from emberflow.errors import DataError
 
 
@@ -86,26 +87,29 @@ def test_data_without_rows_is_refused() -> None:
             merge_shards(shards)
 
 
-def test_a_meeting_tells_addresses_and_shards_or_why_there_is_none() -> None:
-    facts = {"train": shard_of(x=[1, 2])}
-    brought = [
-        brought_by({"tf": "a:1"}, facts),
-        brought_by({"tf": "b:2"}, facts),
-        brought_by({"tf": "c:3"}, {}),
+def test_a_cluster_has_addresses_and_shards_or_the_reason_why_there_is_none() -> None:
+    shards = {"train": shard_of(x=[1, 2])}
+    facts = [
+        startup_facts({"tf": "a:1"}, shards),
+        startup_facts({"tf": "b:2"}, shards),
+        startup_facts({"tf": "c:3"}, {}),
     ]
-    told = meeting_of(brought)
-    assert told["cluster"] == [{"tf": "a:1"}, {"tf": "b:2"}, {"tf": "c:3"}]
-    assert list(told["shards"]) == ["train"]
-    assert meeting_of(brought[2:]) == {"cluster": [{"tf": "c:3"}]}
-    other = brought_by({"tf": "b:2"}, {"train": shard_of(x=[1.0])})
-    assert "'x': int64 and double" in meeting_of([brought[0], other])["problem"]
+    cluster = cluster_of(facts)
+    assert isinstance(cluster, Cluster)
+    assert cluster.endpoints == [{"tf": "a:1"}, {"tf": "b:2"}, {"tf": "c:3"}]
+    assert list(cluster.shards) == ["train"]
+    assert cluster_of(facts[2:]) == Cluster([{"tf": "c:3"}])
+    other = startup_facts({"tf": "b:2"}, {"train": shard_of(x=[1.0])})
+    refused = cluster_of([facts[0], other])
+    assert isinstance(refused, NoCluster)
+    assert "'x': int64 and double" in refused.problem
 
 
-def test_where_all_are_told_everything_each_blob_is_brought_once() -> None:
+def test_where_all_receive_everything_each_blob_is_sent_once() -> None:
     one, other = shard_of(x=[[1, 2]]), shard_of(x=[[1]])  # the same schema, other lengths
     parts = [one, one, other, ShardFacts()]
-    brought = [brought_by({}, {"train": part}) for part in parts]
-    briefs = [without_blobs(each) for each in brought]
-    shown = [blobs_to_bring(rank, briefs, mine) for rank, mine in enumerate(brought)]
+    facts = [startup_facts({}, {"train": part}) for part in parts]
+    briefs = [without_blobs(each) for each in facts]
+    shown = [blobs_to_show(rank, briefs, mine) for rank, mine in enumerate(facts)]
     assert [len(each) if each is not None else None for each in shown] == [2, 0, 1, 0]
-    assert [blobs_to_bring(rank, briefs[:2], mine) for rank, mine in enumerate(brought[:2])] == [None, None]
+    assert [blobs_to_show(rank, briefs[:2], mine) for rank, mine in enumerate(facts[:2])] == [None, None]

@@ -9,7 +9,7 @@ from emberflow._driver.slot_queue import held_slots
 WITHIN = 10.0
 
 
-def test_a_run_waits_until_there_are_seats_for_all_its_nodes() -> None:
+def test_a_run_waits_until_there_are_slots_for_all_its_nodes() -> None:
     said: list[str] = []
     may_go, waits, has_slots = threading.Event(), threading.Event(), threading.Event()
 
@@ -37,7 +37,7 @@ def test_a_run_waits_until_there_are_seats_for_all_its_nodes() -> None:
     assert said == ["waiting: other runs of this driver hold 1 of 2 slots"]
 
 
-def test_seats_are_given_back_after_an_error() -> None:
+def test_slots_are_released_after_an_error() -> None:
     with pytest.raises(ValueError, match="broken"), held_slots("b", nodes=2, slots=2, say=print):
         raise ValueError("broken")
     with held_slots("b", nodes=2, slots=2, say=pytest.fail):
