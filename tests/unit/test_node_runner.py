@@ -9,7 +9,9 @@ import pytest
 
 from emberflow._node.node_spec import NodeSpec
 from emberflow._plan.roles import assign_roles
-from emberflow._protocol.frames import Message
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import LogLines
+from emberflow._protocol.outcome import Ending
 from emberflow._task.node_runner import NodeRunner
 from tests.unit.nodes import WITHIN, plan_of, real_node
 
@@ -28,14 +30,14 @@ def test_an_evaluator_gets_evaluator_timeout_for_its_last_evaluation(
     spec = NodeSpec(
         me=nodes[2], plan=plan, host="h", folder=str(tmp_path / "node"), devices=(), key=b"", fn=b""
     )
-    told: list[Message] = []
+    sent: list[Message] = []
     with real_node(wait_for_ever, tmp_path) as node:
         node.meet()
-        monkeypatch.setattr(node.watch, "tell_driver", told.append)
+        monkeypatch.setattr(node.monitor, "send_to_driver", sent.append)
         started = time.monotonic()
-        outcome = NodeRunner(spec)._leave(node.watch)
+        outcome = NodeRunner(spec)._leave(node.monitor)
         assert 0.3 <= time.monotonic() - started < WITHIN / 2
-    assert (outcome.rank, outcome.ending) == (2, "returned")
-    assert told == [
-        {"log": "not done 0.3 s (evaluator_timeout) after the others: ended without a last evaluation"}
+    assert (outcome.rank, outcome.ending) == (2, Ending.RETURNED)
+    assert sent == [
+        LogLines("not done 0.3 s (evaluator_timeout) after the others: ended without a last evaluation")
     ]
