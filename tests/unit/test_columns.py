@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emberflow._feed import element_types
 from emberflow._feed.arrays import KEY
 from emberflow._feed.arrow_to_numpy import can_view, flat_arrays_of, view_of
+from emberflow._feed.digest import digest_of
+from emberflow._feed.element_types import ElementType
 from emberflow._feed.row_windows import WindowReader, flat_arrays_of_batch, group_columns
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, observe
 from emberflow._feed.shards import Shards, merge_shards
@@ -255,3 +259,12 @@ def test_any_nested_lists_come_back(rows: list[list[list[int]]], start: int) -> 
     array = pa.array(rows, pa.list_(pa.list_(pa.int64()))).slice(min(start, len(rows) - 1))
     column = plan(array)
     assert rows_of(column, flat_arrays_of(column, array)) == array.to_pylist()
+
+
+def test_a_new_arrow_type_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = ElementType(matches=pa.types.is_run_end_encoded, dtype="int64", to_numbers=pc.run_end_decode)
+    monkeypatch.setattr(element_types, "ELEMENT_TYPES", (*element_types.ELEMENT_TYPES, entry))
+    array = pc.run_end_encode(pa.array([3, 3, 7]))
+    assert flat_arrays_of(plan(array), array)[0].tolist() == [3, 3, 7]
+    digests = [digest_of(pa.RecordBatch.from_arrays([array.slice(row, 1)], ["x"])) for row in range(3)]
+    assert digests[0] == digests[1] != digests[2]

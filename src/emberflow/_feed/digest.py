@@ -24,7 +24,7 @@ from emberflow._feed.arrays import (
     valid_rows,
     word_view,
 )
-from emberflow._feed.element_types import is_fixed_width
+from emberflow._feed.element_types import as_numbers, is_fixed_width
 
 Words = NDArray[np.uint64]
 SAMPLES = 16
@@ -73,7 +73,8 @@ def _hash_column(array: Any) -> Words:
             words = hash_of(array)
             break
     else:
-        words = np.zeros(len(array), np.uint64)
+        numbers = as_numbers(array)  # of a type that only `ELEMENT_TYPES` lists
+        words = _words(numbers) if is_fixed_width(numbers.type) else np.zeros(len(array), np.uint64)
     valid = valid_rows(array)
     return words if valid is None else np.where(valid, words, _NULL)
 
