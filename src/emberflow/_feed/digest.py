@@ -27,7 +27,7 @@ from emberflow._feed.arrays import (
 from emberflow._feed.element_types import as_numbers, is_fixed_width
 
 Words = NDArray[np.uint64]
-SAMPLES = 16
+SAMPLES = 16  # values of a list or string: enough to notice another row, cheap for rows of many kilobytes
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _NULL = np.uint64(0xD6E8FEB86659FD93)

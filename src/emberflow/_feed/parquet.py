@@ -18,7 +18,7 @@ from emberflow._feed.source_errors import remedy_of
 from emberflow.errors import ConfigError, StorageError
 
 BATCH_BYTES = 8 << 20  # a batch is in memory several times while a row group is decoded
-_MOST_ROWS = 1 << 16
+_MOST_ROWS = 1 << 16  # of a batch of very narrow rows
 
 
 class Parquet:

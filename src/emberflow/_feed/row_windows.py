@@ -19,10 +19,11 @@ from emberflow._feed.element_types import BYTES
 from emberflow._feed.spool import WIDE_ROW, Spool
 from emberflow._feed.tensor_columns import Column
 
+# Measured; see `window_rows`.
 _LEAST_BYTES = 4 << 20
 _MOST_BYTES = 24 << 20
-_MOST_ROWS = 1 << 18
-_CHUNK_NANOSECONDS = 80_000
+_MOST_ROWS = 1 << 18  # of very narrow rows: bounds the time until the first batch
+_CHUNK_NANOSECONDS = 80_000  # cost of one column of one chunk, whatever the number of rows
 
 Rows = NDArray[np.int64]
 

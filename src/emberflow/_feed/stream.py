@@ -25,7 +25,7 @@ from emberflow._feed.tensor_columns import Column, check_fit
 from emberflow._plan.steps import batch_shares
 from emberflow.errors import ConfigError, DataError
 
-WINDOW_ROWS = 512
+WINDOW_ROWS = 512  # between two agreements of the ranks, which cost a round trip; more rows take more memory
 
 MostSteps = Callable[[int], int]
 """Reports to all ranks how many steps this one can fill; returns the largest number of any rank.

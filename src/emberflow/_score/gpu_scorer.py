@@ -30,7 +30,7 @@ from emberflow._task.node_task import SECRETS
 from emberflow.errors import ClusterError
 
 _SOCKET = "s"
-_TRIES = 3
+_TRIES = 3  # a process that is killed between the connection and its greeting is rare, twice in a row rarer
 
 
 @contextmanager

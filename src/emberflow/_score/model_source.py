@@ -19,7 +19,7 @@ from emberflow.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BLOCK = 1 << 20
+BLOCK = 1 << 20  # bytes that are copied or hashed at a time: models may be larger than memory
 
 
 @dataclass(frozen=True, kw_only=True)

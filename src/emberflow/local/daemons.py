@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 from emberflow._plan import deadlines
 from emberflow.errors import ClusterError, StartTimeoutError
 
-TAIL_LINES = 25
+TAIL_LINES = 25  # of a log in an error: they fit on one screen
 
 # Reads the number of a process group, then waits for the end of its input, which comes when the owner closes the
 # pipe or is killed. A process may be creating a file when it is killed, so the folder is deleted in several tries.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from emberflow._plan import deadlines
 from emberflow.errors import ClusterError
 
-OLDEST_JAVA = 17
+OLDEST_JAVA = 17  # what Spark 4 needs
 
 # Spark 4 starts every JVM with this module, and a Java without it does not start.
 VECTOR_MODULE = "jdk.incubator.vector"

@@ -22,7 +22,7 @@ from emberflow.tfrecord.codec.record_frames import (
 )
 from emberflow.tfrecord.compression import BLOCK, Codec
 
-_FIRST_LOOK = 8 << 10
+_FIRST_LOOK = 8 << 10  # bytes; most records start within this
 
 
 @contextmanager

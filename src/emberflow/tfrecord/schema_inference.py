@@ -14,7 +14,7 @@ from emberflow.errors import DataError
 from emberflow.tfrecord.codec.feature_columns import RecordType
 from emberflow.tfrecord.codec.record_parser import Feature, parse_record
 
-_LARGEST_IN_DOUBLE = 1 << 53
+_LARGEST_IN_DOUBLE = 1 << 53  # integers up to this are exact in a double
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ from emberflow.tfrecord.codec.protobuf import (
     windows,
 )
 
-_TABLE = 128
+_TABLE = 128  # sizes below this have a length of one byte
 
 
 @dataclass(frozen=True)

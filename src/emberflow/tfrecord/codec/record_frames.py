@@ -15,12 +15,14 @@ from google_crc32c import value as crc32c
 from emberflow.errors import DataError
 from emberflow.tfrecord.codec.protobuf import PAD, Array, numbers
 
-HEAD = 12
-TAIL = 4
-CHUNK_BYTES = 4 << 20
-MAX_RECORD_BYTES = 1 << 30
+HEAD = 12  # bytes before a payload: its length and the checksum of the length
+TAIL = 4  # bytes after a payload: its checksum
+CHUNK_BYTES = 4 << 20  # decoded at a time: more would not stay in the processor's cache
+MAX_RECORD_BYTES = (
+    1 << 30
+)  # a corrupt length must not exhaust the memory; the option maxRecordBytes raises it
 
-_MASK = 0xA282EAD8
+_MASK = 0xA282EAD8  # of the TFRecord format
 _length_at = struct.Struct("<Q").unpack_from
 _head_at = struct.Struct("<QI").unpack_from
 
