@@ -60,7 +60,7 @@ class EndedJob:
 
 
 class Traffic:
-    """What the meeting took on the busiest wire."""
+    """What the exchange at start-up took on the busiest connection."""
 
     def __init__(self) -> None:
         self.sent = self.received = 0
@@ -184,10 +184,10 @@ def allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard >= 0 else count, hard))
 
 
-def gang_of(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]:
-    """Run a gang of `count` nodes to its end; return what it took, or raise its error.
+def run_nodes(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]:
+    """Run an attempt of `count` nodes to its end; return what it took, or raise its error.
 
-    Bytes are those of the meeting, on the wire of the node that sent or received most.
+    Bytes are those of the exchange at start-up, of the node that sent or received most.
     """
     allow_open_files(count + 500)
     started, cpu = time.monotonic(), time.process_time()
@@ -227,4 +227,4 @@ def _sizes(nodes: str = "1000", columns: str = "0") -> tuple[int, int, int]:
 
 
 if __name__ == "__main__":
-    print_result("thousand_nodes", gang_of(*_sizes(*sys.argv[1:])))
+    print_result("thousand_nodes", run_nodes(*_sizes(*sys.argv[1:])))

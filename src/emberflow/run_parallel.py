@@ -118,12 +118,12 @@ def _collect(
     check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
     profile = profile_of(plan.stages[0], facts)
     task = functools.partial(run_parallel_task, orders)
-    seats = spark.range(0, tasks, 1, tasks)
+    rows = spark.range(0, tasks, 1, tasks)
     tag = f"emberflow-{plan.run_id}"
     tagged: Any = spark if is_connect(spark) else spark.sparkContext
     (tagged.addTag if is_connect(spark) else tagged.addJobTag)(tag)
     try:
-        return map_in_arrow(seats, task, PARALLEL_SCHEMA, barrier=barrier, profile=profile).collect()
+        return map_in_arrow(rows, task, PARALLEL_SCHEMA, barrier=barrier, profile=profile).collect()
     except EmberflowError:
         raise
     except Exception as error:

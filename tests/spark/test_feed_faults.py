@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-GOAL = (
-    30.0  # seconds from the call of `run` to its error, two starts of a gang being longer on a busy machine
-)
+GOAL = 30.0  # seconds from the call of `run` to its error, two starts of all nodes being longer on a busy machine
 STREAMED = pytest.mark.parametrize("cache", [True, False], ids=["kept", "streamed"])
 
 

@@ -1,4 +1,4 @@
-"""A lost node costs a restart and not the run: the gang starts again, from its last checkpoint."""
+"""A lost node costs a restart and not the run: all nodes start again, from the last checkpoint."""
 
 import functools
 import os

@@ -64,7 +64,7 @@ def test_a_node_joins_speaks_and_goes(hub: Hub) -> None:
     assert next_event(hub) == Gone(1)
 
 
-def test_a_gathering_gives_everybody_all_values_in_rank_order(hub: Hub) -> None:
+def test_an_exchange_gives_every_rank_all_values_in_rank_order(hub: Hub) -> None:
     with join(hub, 1) as second, join(hub, 0) as first:
         channels = [Channel(first), Channel(second)]
         channels[1].send(Gather("most", "b"))
@@ -75,7 +75,7 @@ def test_a_gathering_gives_everybody_all_values_in_rank_order(hub: Hub) -> None:
         ]
 
 
-def test_a_gathering_of_some_does_not_wait_for_those_who_are_done(hub: Hub) -> None:
+def test_an_exchange_of_some_ranks_does_not_wait_for_those_that_are_done(hub: Hub) -> None:
     with join(hub, 1) as second, join(hub, 0) as first:
         channels = [Channel(first), Channel(second)]
         channels[0].send(Gather("most-1", 3, of=2))
@@ -97,17 +97,17 @@ def test_a_wrong_key_is_refused_and_nobody_hears_of_it(hub: Hub) -> None:
 
 
 @pytest.mark.alone
-def test_a_hundred_silent_strangers_keep_no_node_waiting(hub: Hub) -> None:
+def test_a_hundred_silent_connections_keep_no_node_waiting(hub: Hub) -> None:
     with contextlib.ExitStack() as held:
         for _ in range(100):
             held.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN))
         started = time.monotonic()
         with join(hub, 0), join(hub, 1):
             assert {next_event(hub).rank for _ in range(2)} == {0, 1}
-        assert time.monotonic() - started < 3.0  # less than a silent stranger's time limit
+        assert time.monotonic() - started < 3.0  # less than the time limit of a handshake
 
 
-def test_strangers_that_come_and_go_leave_the_hub_as_it_was(hub: Hub) -> None:
+def test_connections_that_close_before_the_handshake_leave_the_hub_as_it_was(hub: Hub) -> None:
     for _ in range(100):
         socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN).close()
     with join(hub, 0) as sock:
@@ -119,18 +119,18 @@ def test_strangers_that_come_and_go_leave_the_hub_as_it_was(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 2, -1])
-def test_a_taken_or_unknown_seat_is_not_given(hub: Hub, rank: int) -> None:
+def test_a_rank_that_has_joined_or_does_not_exist_is_refused(hub: Hub, rank: int) -> None:
     with join(hub, 0):
         assert next_event(hub).rank == 0
         with join(hub, rank) as second:
-            assert second.recv(1) == b""  # hung up
+            assert second.recv(1) == b""  # closed
         no_event(hub)
 
 
 @pytest.mark.parametrize(
     "noise", [struct.pack("!I", 5) + b"{bad}", struct.pack("!I", 1 << 31), b"\0\0\0\x02[]"]
 )
-def test_a_node_that_speaks_nonsense_is_dropped_and_the_others_go_on(hub: Hub, noise: bytes) -> None:
+def test_a_node_that_sends_no_message_is_dropped_and_the_others_go_on(hub: Hub, noise: bytes) -> None:
     with join(hub, 0) as good, join(hub, 1) as bad:
         assert {next_event(hub).rank for _ in range(2)} == {0, 1}
         bad.sendall(noise)
@@ -145,14 +145,14 @@ def test_a_node_that_comes_after_the_end_is_sent_away(hub: Hub) -> None:
         assert Channel(sock).receive() == Quit()
 
 
-def test_close_hangs_up_on_nodes_and_strangers_alike() -> None:
+def test_close_closes_all_connections_authenticated_or_not() -> None:
     hub = Hub("127.0.0.1", KEY, ranks=1)
-    with join(hub, 0) as node, socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN) as stranger:
+    with join(hub, 0) as node, socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN) as other:
         next_event(hub)
-        stranger.recv(64)  # the hub has begun to talk to it
+        other.recv(64)  # the hub has begun to talk to it
         hub.close()
         assert node.recv(1) == b""
-        assert stranger.recv(64) == b""
+        assert other.recv(64) == b""
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", hub.port), timeout=WITHIN)
 

@@ -1,4 +1,4 @@
-"""Who gets a seat: roles, "auto", and what is refused for want of slots. Spark is a stand-in here."""
+"""Which nodes get a slot: roles, "auto", and what is refused for lack of slots. Spark is a stand-in here."""
 
 import dataclasses
 import threading

@@ -190,14 +190,14 @@ def test_closing_the_server_ends_a_transfer_at_once() -> None:
         assert running.events.empty()
 
 
-def test_a_stranger_gets_neither_the_function_nor_a_value_in(tmp_path: Path) -> None:
+def test_without_the_key_neither_the_function_nor_a_value_is_transferred(tmp_path: Path) -> None:
     with (
         contextlib.closing(shipment_of(holding(bytes(INLINE_LIMIT)), is_connect=False)) as shipment,
         driver(shipment) as running,
     ):
-        stranger = running.delivery(key=b"another key" * 3)
+        other = running.delivery(key=b"another key" * 3)
         with pytest.raises(ClusterError, match=r"could not fetch your function of 8\.0 MB: it cannot reach"):
-            stranger.fetch_function(tmp_path)
+            other.fetch_function(tmp_path)
         assert not any(tmp_path.iterdir())
 
 
