@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberflow._feed import element_types
@@ -251,6 +251,7 @@ def test_rows_that_come_later_must_fit() -> None:
         check_fit(column, ColumnFacts(nulls=3, lengths=((2, 2),)), rank=4)
 
 
+@settings(deadline=None)  # the first call imports parts of pyarrow
 @given(
     rows=st.lists(st.lists(st.lists(st.integers(-9, 9), max_size=3), max_size=3), min_size=1, max_size=8),
     start=st.integers(0, 8),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberflow._feed.feed_progress import Progress
@@ -23,6 +23,7 @@ def batches_of(sizes: list[int], start: int = 0) -> list[Any]:
     return made
 
 
+@settings(deadline=None)  # the first call imports parts of pyarrow
 @given(sizes=st.lists(st.integers(0, 20), max_size=8), size=st.integers(1, 25))
 def test_batches_are_cut_anew_without_loss(sizes: list[int], size: int) -> None:
     cut = [batch.column("id").to_pylist() for batch in cut_batches(batches_of(sizes), size)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberflow._feed.arrays import KEY
@@ -64,6 +64,7 @@ def test_wide_rows_are_written_as_they_come(tmp_path: Path) -> None:
     file.close()
 
 
+@settings(deadline=None)  # the first call imports parts of pyarrow
 @given(keys=st.permutations(range(12)), cuts=st.lists(st.integers(0, 12), max_size=4))
 def test_the_digest_knows_no_order_and_no_batches(keys: list[int], cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 12]

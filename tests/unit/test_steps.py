@@ -2,7 +2,7 @@ import doctest
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberflow._plan import steps
@@ -11,6 +11,7 @@ from emberflow.errors import ConfigError, DataError
 SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=8)
 
 
+@settings(deadline=None)  # a busy machine may stop any call for a while
 @given(rows=SIZES, batch_size=st.integers(1, 64))
 def test_every_row_is_in_exactly_one_batch_of_equal_steps(rows: list[int], batch_size: int) -> None:
     if not sum(rows):
@@ -23,6 +24,7 @@ def test_every_row_is_in_exactly_one_batch_of_equal_steps(rows: list[int], batch
         assert max(map(len, cuts)) <= batch_size
 
 
+@settings(deadline=None)  # a busy machine may stop any call for a while
 @given(rows=SIZES, global_size=st.integers(8, 200))
 def test_a_global_batch_is_never_exceeded(rows: list[int], global_size: int) -> None:
     if not sum(rows):
@@ -34,6 +36,7 @@ def test_a_global_batch_is_never_exceeded(rows: list[int], global_size: int) -> 
         assert sum(len(steps.batch_rows(held, count, step)) for held in rows) <= global_size
 
 
+@settings(deadline=None)  # a busy machine may stop any call for a while
 @given(rows=st.integers(0, 10**13), count=st.integers(1, 10**9), first=st.integers(0, 50))
 def test_bounds_agree_with_batch_rows_also_for_huge_shards(rows: int, count: int, first: int) -> None:
     last = min(first + 5, count)
@@ -66,6 +69,7 @@ def test_batch_sizes_are_checked(sizes: dict[str, int]) -> None:
         steps.batch_shares(3, **sizes)
 
 
+@settings(deadline=None)  # a busy machine may stop any call for a while
 @given(rows=st.integers(0, 500), seed=st.integers(0, 2**40), epoch=st.integers(0, 9), rank=st.integers(0, 9))
 def test_an_order_is_a_permutation_that_repeats(rows: int, seed: int, epoch: int, rank: int) -> None:
     order = steps.epoch_order(rows, seed=seed, epoch=epoch, rank=rank)
@@ -81,6 +85,7 @@ def test_orders_differ_between_epochs_ranks_and_seeds() -> None:
     assert len(orders) == 4
 
 
+@settings(deadline=None)  # a busy machine may stop any call for a while
 @given(sizes=st.lists(st.integers(0, 40), max_size=12), ranks=st.integers(1, 7))
 def test_ranges_cover_every_row_once_and_are_balanced(sizes: list[int], ranks: int) -> None:
     parts = steps.balanced_ranges(sizes, ranks)
@@ -90,6 +95,7 @@ def test_ranges_cover_every_row_once_and_are_balanced(sizes: list[int], ranks: i
     assert max(counts) - min(counts) <= 1
 
 
+@settings(deadline=None)  # a busy machine may stop any call for a while
 @given(sizes=st.lists(st.integers(0, 40), max_size=12), ranks=st.integers(1, 7))
 def test_wholes_give_every_piece_to_one_rank(sizes: list[int], ranks: int) -> None:
     parts = steps.balanced_assignment(sizes, ranks)
