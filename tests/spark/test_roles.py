@@ -90,6 +90,16 @@ def test_an_evaluator_may_finish_after_the_others(spark_gpus: "SparkSession") ->
 
 
 @pytest.mark.fault
+def test_an_evaluator_that_never_returns_ends_at_its_limit(spark_gpus: "SparkSession") -> None:
+    fn = as_helper("evaluator", wait_for_ever)
+    started = time.monotonic()
+    result = ef.run(fn, workers=2, evaluator=True, evaluator_timeout=1.0, spark=spark_gpus, verbose=False)
+    assert result.value == "chief"
+    assert [report.role for report in result.reports] == ["chief", "worker", "evaluator"]
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize(("role", "rank"), [("ps", 2), ("evaluator", 3)])
 def test_an_exception_of_a_helper_is_named_as_its_own(
     spark_gpus: "SparkSession", role: str, rank: int
