@@ -17,6 +17,9 @@ from emberflow.errors import PeerError
 Reader = Callable[[Any], Any]
 Value = TypeVar("Value")
 
+_ENCODER = json.JSONEncoder(
+    separators=(",", ":"), default=vars
+)  # made once: that costs more than a small message
 FIX = "Check that driver and executors run the same version of emberflow."
 
 
@@ -27,7 +30,7 @@ class Message:
 
 def to_json(value: object) -> str:
     """Return a dataclass, or plain values with dataclasses in them, as JSON."""
-    return json.dumps(value, separators=(",", ":"), default=vars)
+    return _ENCODER.encode(value)
 
 
 def read(kind: type[Value], value: object) -> Value:
