@@ -161,7 +161,9 @@ def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Re
 
 def _value(task: int, outcome: "Outcome", chunks: list[bytes], server: "ValueServer") -> Any:
     """Return the value of a task, from rows or from the file that it sent."""
-    if outcome.value_way == "driver":
+    from emberflow._protocol.outcome import ValueRoute
+
+    if outcome.value_route is ValueRoute.DRIVER:
         with server.take(task) as file:
             return pickle.load(file)
     data = b"".join(chunks)

@@ -11,7 +11,7 @@ from emberflow._driver.cluster_facts import ClusterFacts, check_facts
 from emberflow._driver.interpreter import DRIVER_PYTHON
 from emberflow._driver.slots import check_slots
 from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
-from emberflow._protocol.outcome import Outcome, outcome_in
+from emberflow._protocol.outcome import Outcome, ValueRoute, outcome_in
 from emberflow._task import node_task as task
 from emberflow._task.node_task import TaskSpec, check_here
 from emberflow.errors import ClusterError, DataError, EmberflowError, EncryptionError, RunCancelledError
@@ -216,8 +216,8 @@ def test_values_travel_in_parts_unless_they_went_another_way(monkeypatch: pytest
     assert [row["part"] for row in chief] == [0, 1, 2]
     assert Outcome.from_json(chief[0]["outcome"]) == outcome_of(0)
     others = (
-        outcome_of(0, value_way="driver"),
-        outcome_of(0, value_way="storage"),
+        outcome_of(0, value_route=ValueRoute.DRIVER),
+        outcome_of(0, value_route=ValueRoute.STORAGE),
         outcome_of(0, "undelivered"),
     )
     for outcome in others:

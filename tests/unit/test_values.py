@@ -22,6 +22,7 @@ from emberflow._driver.shipping import INLINE_LIMIT, Shipment, shipment_of
 from emberflow._driver.value_server import ValueServer, drop_stored, fetch_stored
 from emberflow._plan.plan import CheckpointPlan, RunPlan
 from emberflow._protocol.file_transfer import VALUE, receive_size, send_request, send_size
+from emberflow._protocol.outcome import Ending, ValueRoute
 from emberflow._task.driver_connection import dial_values
 from emberflow._task.value_client import ValueClient, ValuePlan, value_path
 from emberflow.errors import ClusterError, EmberflowError, StorageError
@@ -107,7 +108,7 @@ def test_a_large_value_comes_whole_after_the_function_on_the_same_connection(tmp
         value_of(data) as value,
     ):
         delivery.fetch_function(tmp_path)
-        assert delivery.deliver(value, len(data)) == ("returned", {"value_way": "driver"})
+        assert delivery.deliver(value, len(data)) == (Ending.RETURNED, {"value_route": ValueRoute.DRIVER})
         with running.server.take(0) as taken:
             assert os.fstat(taken.fileno()).st_nlink == 0  # no name: nothing can be left behind
             assert taken.read() == data
@@ -226,7 +227,7 @@ def test_without_a_driver_a_large_value_comes_by_the_shared_folder(tmp_path: Pat
     plan, data = stored_plan(tmp_path), os.urandom(3 * MB)
     with value_of(data) as value:
         ending, known = ValueClient(ValuePlan(row_limit=MB), plan, KEY, 0).deliver(value, len(data))
-    assert (ending, known["value_way"]) == ("returned", "storage")
+    assert (ending, known["value_route"]) == (Ending.RETURNED, ValueRoute.STORAGE)
     with fetch_stored(plan, KEY, known["value_mac"]) as file:
         assert file.read() == data
     assert not any(tmp_path.iterdir())

@@ -21,8 +21,8 @@ from emberflow._protocol.file_transfer import (
     send_file,
     send_size,
 )
-from emberflow._protocol.outcome import Outcome
-from emberflow._task.value_client import DRIVER, STORAGE, value_path
+from emberflow._protocol.outcome import Outcome, ValueRoute
+from emberflow._task.value_client import value_path
 from emberflow.errors import EmberflowError, StorageError
 
 
@@ -163,9 +163,9 @@ def collect_values(rows: list[Any], server: ValueServer, plan: RunPlan, key: byt
     """Return the files with the values that are not in the rows, by rank."""
     taken: dict[int, IO[bytes]] = {}
     for outcome in (Outcome.from_json(row["outcome"]) for row in rows if row["part"] == 0):
-        if outcome.value_way == DRIVER:
+        if outcome.value_route is ValueRoute.DRIVER:
             taken[outcome.rank] = server.take(outcome.rank)
-        elif outcome.value_way == STORAGE:
+        elif outcome.value_route is ValueRoute.STORAGE:
             taken[outcome.rank] = fetch_stored(plan, key, outcome.value_mac)
     return taken
 

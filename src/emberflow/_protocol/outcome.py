@@ -60,6 +60,17 @@ class Ending(StrEnum):
     """Your function returned, but its value did not reach the driver."""
 
 
+class ValueRoute(StrEnum):
+    """How the value of a node gets to the driver."""
+
+    ROWS = "rows"
+    """As rows of the Spark job."""
+    DRIVER = "driver"
+    """Over a connection of its own."""
+    STORAGE = "storage"
+    """By a file in the checkpoint folder."""
+
+
 @dataclass(frozen=True)
 class MetricReport(Message):
     """Node to task to driver: one call of ``ctx.report``.
@@ -88,7 +99,7 @@ class Outcome(Message):
         is_transient: Whether it was refused for a reason that may pass, such as storage that cannot be reached.
         is_tolerable: Whether the run can continue without it.
         value_bytes: Size of the pickled value.
-        value_way: How it gets to the driver: "rows", "driver" over a connection, or "storage".
+        value_route: How it gets to the driver.
         value_mac: What proves that a stored value is the node's own.
         gpus: What was seen of the node's own GPUs, one dictionary each.
         feed: Rows and bytes that were fed to it, and which side waited for the other.
@@ -110,7 +121,7 @@ class Outcome(Message):
     devices: tuple[str, ...] = ()
     log_tail: str = ""
     value_bytes: int = 0
-    value_way: str = "rows"
+    value_route: ValueRoute = ValueRoute.ROWS
     value_mac: str = ""
     gpus: tuple[dict[str, Any], ...] = ()
     feed: dict[str, Any] = field(default_factory=dict)

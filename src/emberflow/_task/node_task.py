@@ -22,7 +22,7 @@ from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.frames import send
-from emberflow._protocol.outcome import Ending, Outcome, outcome_of
+from emberflow._protocol.outcome import Ending, Outcome, ValueRoute, outcome_of
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial
 from emberflow._task.events import QuitError
@@ -31,7 +31,7 @@ from emberflow._task.gpus import claimed_by_nvml, gpu_environment, visible_devic
 from emberflow._task.node_outcomes import NodeOutcomes
 from emberflow._task.node_runner import NodeRunner
 from emberflow._task.row_writer import DataSpec, RowWriter
-from emberflow._task.value_client import ROWS, ValueClient, ValuePlan
+from emberflow._task.value_client import ValueClient, ValuePlan
 from emberflow.errors import EmberflowError, FailureCause
 
 if TYPE_CHECKING:
@@ -256,8 +256,8 @@ def _rows(outcome: Outcome, value: IO[bytes] | None) -> "Iterator[pa.RecordBatch
     """Yield the outcome, and the value in chunks unless it was sent in another way."""
     import pyarrow as pa
 
-    is_here = value is not None and outcome.value_way == ROWS and outcome.ending is not Ending.UNDELIVERED
-    source = value if value is not None and is_here else io.BytesIO()
+    is_in_rows = outcome.value_route is ValueRoute.ROWS and outcome.ending is not Ending.UNDELIVERED
+    source = value if value is not None and is_in_rows else io.BytesIO()
     part, text = 0, outcome.to_json()
     while (chunk := source.read(CHUNK)) or part == 0:
         columns = {"rank": [outcome.rank], "part": [part], "outcome": [text], "value": [chunk]}

@@ -24,12 +24,11 @@ from emberflow._protocol.file_transfer import (
     send_file,
     send_request,
 )
-from emberflow._protocol.outcome import Ending
+from emberflow._protocol.outcome import Ending, ValueRoute
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial_values
 from emberflow.errors import ClusterError, EmberflowError, FailureCause, NodeLostError, StorageError
 
-ROWS, DRIVER, STORAGE = "rows", "driver", "storage"
 SMALL = 1 << 20  # of the chief: as rows, which costs nothing then
 OTHERS_SMALL = 64 * 1024  # of other nodes; the driver gets no larger value of theirs
 FUNCTION_FILE = "function.pickle"
@@ -144,9 +143,9 @@ class ValueClient:
             self._sock = self._dial()
         if self._sock is not None:
             self._send(self._sock, value, size)
-            return {"value_way": DRIVER}
+            return {"value_route": ValueRoute.DRIVER}
         if self._plan.checkpoints:
-            return {"value_way": STORAGE, "value_mac": self._store(value)}
+            return {"value_route": ValueRoute.STORAGE, "value_mac": self._store(value)}
         if 0 < self._values.row_limit < size:
             raise ClusterError(
                 f"{megabytes(size)} are too large: {self._no_driver}, and Spark brings back at most "
