@@ -73,7 +73,7 @@ def digits(rows: int) -> tuple[Any, Any]:
     import numpy as np
 
     if "EMBERFLOW_MNIST" in os.environ:
-        from emberflow.tfrecord.convert import read_idx
+        from emberflow.tfrecord.idx_files import read_idx
 
         folder = Path(os.environ["EMBERFLOW_MNIST"])
         files = [next(iter(folder.glob(f"train-{kind}-ubyte*"))) for kind in ("images-idx3", "labels-idx1")]
