@@ -17,7 +17,7 @@ START_OF_EPOCH = {"epoch": 3, "step": 0}
 
 def saved(folder: Path, now: Contents, *, attempt: int = 0, workers: int = 2) -> Any:
     """Return what rank 1 makes of a checkpoint of two workers when it holds these rows."""
-    from emberflow.ml.asynchronous import Saved
+    from emberflow.ml.asynchronous import SavedProgress
 
     state = {
         "epoch": 3,
@@ -35,7 +35,7 @@ def saved(folder: Path, now: Contents, *, attempt: int = 0, workers: int = 2) ->
         attempt=attempt,
         _contents=lambda: now,
     )
-    return Saved(ctx)
+    return SavedProgress(ctx)
 
 
 def test_the_same_rows_keep_their_places(tmp_path: Path) -> None:
