@@ -1,4 +1,4 @@
-"""What does a meeting with the parameter server cost, and what does a slow worker cost the others?
+"""What does an exchange with the parameter server cost, and what does a slow worker cost the others?
 
 1. Seconds to push and pull 10 million float32 parameters on loopback: one worker, a server of its own process.
 2. Three nodes train on handwritten digits. A step waits 100 ms, on one of them 200, so that two cores are enough for
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.measure import alternate, print_result, summary
 from emberflow.strategies.periodic.client import PeriodicClient
-from emberflow.strategies.periodic.value_layout import Spec
+from emberflow.strategies.periodic.value_layout import VariableSpec
 
 PARAMETERS = 10_000_000
 ROUNDS = 20
@@ -32,12 +32,12 @@ STRATEGIES = ("data_parallel", "parameter_server", "periodic")
 
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    rounds = meetings()
+    rounds = exchanges()
     print(f"push and pull of {PARAMETERS} float32: {rounds}", flush=True)
     print_result("asynchronous", {"round_seconds": rounds, **stragglers(repeats)})
 
 
-def meetings() -> dict[str, Any]:
+def exchanges() -> dict[str, Any]:
     """Measure rounds of push and pull."""
     key = secrets.token_bytes(32)
     command = [sys.executable, "-m", "benchmarks.asynchronous_side"]
@@ -48,7 +48,7 @@ def meetings() -> dict[str, Any]:
         server.stdin.flush()
         client = PeriodicClient([server.stdout.readline().strip()], key=key, rank=0)
         values = [np.random.default_rng(0).normal(size=PARAMETERS).astype(np.float32)]
-        client.open([Spec(size=PARAMETERS, dtype="float32", rule="delta")], values, "delta")
+        client.open([VariableSpec(size=PARAMETERS, dtype="float32", rule="delta")], values, "delta")
         seconds = []
         for _ in range(ROUNDS + 1):
             started = time.perf_counter()
@@ -176,9 +176,9 @@ class Clock:
 
     def slow_down_steps_for_the_coordinator(self) -> None:
         """Wait in each step that this node runs for the chief, whosever rows it has."""
-        from emberflow.strategies.parameter_server.row_sources import Source
+        from emberflow.strategies.parameter_server.row_sources import RowSource
 
-        fetch = Source.fetch
+        fetch = RowSource.fetch
 
         def slow_fetch(source, number):  # type: ignore[no-untyped-def]
             batch = fetch(source, number)
@@ -186,7 +186,7 @@ class Clock:
                 self.step()
             return batch
 
-        Source.fetch = slow_fetch  # type: ignore[method-assign]
+        RowSource.fetch = slow_fetch  # type: ignore[method-assign]
 
     def step(self) -> None:
         """Wait, and count."""

@@ -150,6 +150,6 @@ def test_a_chief_without_workers_is_refused(spark_gpus: "SparkSession") -> None:
 
 
 def test_a_function_as_combiner_is_not_saved(tmp_path: Path) -> None:
-    stage = estimator("periodic", combiner=lambda centre, pushed, pulled: centre + (pushed - pulled) / 2)
+    stage = estimator("periodic", combiner=lambda server, pushed, pulled: server + (pushed - pulled) / 2)
     with pytest.raises(ef.ConfigError, match="combiner"):
         stage.write().save(str(tmp_path / "stage"))

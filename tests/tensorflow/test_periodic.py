@@ -140,7 +140,7 @@ def test_training_goes_on_without_a_worker_that_was_killed(
 
 @pytest.mark.fault
 def test_a_combiner_that_raises_is_the_cause(spark_gpus: "SparkSession", tmp_path: Path) -> None:
-    def combine(centre: Any, pushed: Any, pulled: Any) -> Any:
+    def combine(server: Any, pushed: Any, pulled: Any) -> Any:
         raise ValueError("shapes do not agree")
 
     def fn(ctx: Any) -> Any:

@@ -19,11 +19,11 @@ BATCH = 4
 def nodes(sizes: list[int], first_epoch: int = 0, exchange_timeout: float = 60.0) -> Iterator[list[Any]]:
     """Yield a source for each node, all of which know each other."""
     import tensorflow as tf
-    from emberflow.strategies.parameter_server.row_exchange import Others, RowServer
-    from emberflow.strategies.parameter_server.row_sources import Source
+    from emberflow.strategies.parameter_server.row_exchange import PeerRows, RowServer
+    from emberflow.strategies.parameter_server.row_sources import RowSource
 
-    doors = [socket.create_server(("127.0.0.1", 0)) for _ in sizes]
-    addresses = [f"127.0.0.1:{door.getsockname()[1]}" for door in doors]
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in sizes]
+    addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
     sources, servers = [], []
     for rank, size in enumerate(sizes):
         numbers = tf.range(size, dtype=tf.int64) + 1000 * rank
@@ -37,9 +37,9 @@ def nodes(sizes: list[int], first_epoch: int = 0, exchange_timeout: float = 60.0
                 ),
             }
         )
-        others = Others(addresses, key=KEY, rank=rank, exchange_timeout=exchange_timeout)
-        source = Source("train", dataset, rank=rank, first_epoch=first_epoch, others=others)
-        servers.append(RowServer(doors[rank], key=KEY, rank=rank, takes={"train": source.take}))
+        peer_rows = PeerRows(addresses, key=KEY, rank=rank, exchange_timeout=exchange_timeout)
+        source = RowSource("train", dataset, rank=rank, first_epoch=first_epoch, peer_rows=peer_rows)
+        servers.append(RowServer(listeners[rank], key=KEY, rank=rank, takes={"train": source.take}))
         sources.append(source)
     for source, server, address in zip(sources, servers, addresses, strict=True):
         source.server, source.address = server, address
@@ -119,10 +119,10 @@ def test_a_node_that_does_not_answer_is_done_without(caplog: pytest.LogCaptureFi
 
 @pytest.mark.fault
 def test_a_stranger_gets_no_rows() -> None:
-    from emberflow.strategies.parameter_server.row_exchange import Others
+    from emberflow.strategies.parameter_server.row_exchange import PeerRows
 
     with nodes([4]) as (only,):
-        stranger = Others([only.address], key=b"x" * 32, rank=0)
+        stranger = PeerRows([only.address], key=b"x" * 32, rank=0)
         stranger._addresses = {0: only.address}
         with pytest.raises(PeerError):
             stranger._ask(0, "train", 0, [])

@@ -23,8 +23,8 @@ from emberflow._task.driver_connection import dial
 from emberflow.errors import PeerError
 from emberflow.strategies.periodic.client import PeriodicClient
 from emberflow.strategies.periodic.server import PeriodicServer
-from emberflow.strategies.periodic.value_layout import Spec
-from emberflow.strategies.transport.array_frames import Wire
+from emberflow.strategies.periodic.value_layout import VariableSpec
+from emberflow.strategies.transport.array_connection import ArrayConnection
 from emberflow.strategies.transport.ring import Ring
 from emberflow.strategies.transport.threaded_server import ThreadedServer
 from tests.unit.strangers import flood, limited_files, open_files, silent
@@ -315,7 +315,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_periodic_server(u
     server = PeriodicServer(listener, index=0, workers=1, key=KEY).start()
     with contextlib.closing(server), flood(port):
         client = PeriodicClient([f"127.0.0.1:{port}"], key=KEY, rank=0)
-        spec, values = Spec(size=1, dtype="float64", rule="delta"), [np.ones(1)]
+        spec, values = VariableSpec(size=1, dtype="float64", rule="delta"), [np.ones(1)]
         timed(
             "a worker opened in a flood",
             lambda: np.copyto(values[0], client.open([spec], values, "delta")[0]),
@@ -325,24 +325,24 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_the_periodic_server(u
 
 
 @pytest.mark.alone
-def test_a_flood_of_silent_connections_locks_nobody_out_of_a_reception(usual_limit: None) -> None:
+def test_a_flood_of_silent_connections_locks_nobody_out_of_a_threaded_server(usual_limit: None) -> None:
     """What the row server is made of; tests/tensorflow/test_row_exchange.py has the server itself."""
     listener = sockets.listen("127.0.0.1")
     port = listener.getsockname()[1]
 
-    def echo(wire: Wire) -> None:
-        kind, facts, _ = wire.receive()
-        wire.send(kind, facts)
+    def echo(connection: ArrayConnection) -> None:
+        kind, fields, _ = connection.receive()
+        connection.send(kind, fields)
 
-    reception = ThreadedServer(listener, key=KEY, purpose=PURPOSE, talk=echo)
-    reception.start()
-    with contextlib.closing(reception), flood(port):
+    server = ThreadedServer(listener, key=KEY, purpose=PURPOSE, handle=echo)
+    server.start()
+    with contextlib.closing(server), flood(port):
 
         def ask() -> None:
             for number in range(5):
-                wire = Wire(sockets.dial("127.0.0.1", port, KEY, PURPOSE, WITHIN))
-                wire.send(1, {"number": number})
-                assert wire.receive() == (1, {"number": number}, 0)
-                wire.close()
+                connection = ArrayConnection(sockets.dial("127.0.0.1", port, KEY, PURPOSE, WITHIN))
+                connection.send(1, {"number": number})
+                assert connection.receive() == (1, {"number": number}, 0)
+                connection.close()
 
         timed("5 answers in a flood", ask)

@@ -17,7 +17,7 @@ from emberflow.errors import ConfigError, PeerError
 from emberflow.strategies.periodic.client import PeriodicClient
 from emberflow.strategies.periodic.combiners import check_combiner, rule_of
 from emberflow.strategies.periodic.server import PeriodicServer
-from emberflow.strategies.periodic.value_layout import Spec, layouts_of
+from emberflow.strategies.periodic.value_layout import VariableSpec, layouts_of
 
 KEY = b"k" * 32
 START = 10.0
@@ -53,7 +53,7 @@ def join(
 ) -> tuple[PeriodicClient, list[Any]]:
     client = PeriodicClient([address for _, address in made], key=KEY, rank=rank, **options)
     rule = rule_of(combiner, is_statistic=False)
-    specs = [Spec(size=value.size, dtype=str(value.dtype), rule=rule) for value in values]
+    specs = [VariableSpec(size=value.size, dtype=str(value.dtype), rule=rule) for value in values]
     return client, client.open(specs, values, combiner)
 
 
@@ -62,25 +62,25 @@ def array(*values: float) -> Any:
 
 
 class ByHand:
-    """What the centre must be, one variable with one value, by the definition of each rule."""
+    """What the server's value must be, one variable with one value, by the definition of each rule."""
 
     def __init__(self, rule: str, workers: int) -> None:
-        self.rule, self.workers, self.centre = rule, workers, START
+        self.rule, self.workers, self.value = rule, workers, START
         self.pulled = dict.fromkeys(range(workers), START)
         self.versions = dict.fromkeys(range(workers), 0)
         self.version = 0
 
     def push(self, rank: int, trained: float) -> tuple[float, int]:
-        """Return the centre after this worker has added `trained` to what it pulled, and the staleness."""
+        """Return the server's value after this worker has added `trained` to what it pulled, and the staleness."""
         mine = self.pulled[rank] + trained
         if self.rule == "delta":
-            self.centre = self.centre + trained
+            self.value = self.value + trained
         else:
-            self.centre = ((self.workers - 1) * self.centre + mine) / self.workers
+            self.value = ((self.workers - 1) * self.value + mine) / self.workers
         stale = self.version - self.versions[rank]
         self.version += 1
-        self.pulled[rank], self.versions[rank] = self.centre, self.version
-        return self.centre, stale
+        self.pulled[rank], self.versions[rank] = self.value, self.version
+        return self.value, stale
 
 
 @settings(max_examples=40, deadline=None)
@@ -100,8 +100,8 @@ def test_any_order_of_pushes_gives_what_the_rule_says(
             rank = who % workers
             (values,), came = clients[rank].exchange([array(mine[rank] + trained)])
             mine[rank] = float(values[0])
-            centre, stale = expected.push(rank, trained)
-            assert values[0] == pytest.approx(centre, abs=1e-9)
+            value, stale = expected.push(rank, trained)
+            assert values[0] == pytest.approx(value, abs=1e-9)
             assert (came.stale, came.counted) == (stale, True)
         report = made[0][0].report()
         assert sum(report["pushes"].values()) == len(pushes)
@@ -128,7 +128,7 @@ def test_values_are_split_evenly_over_servers_and_come_back_whole() -> None:
         rng.normal(size=size).astype(kind)
         for size, kind in ((7, "float32"), (500, "float64"), (1, "float16"))
     ]
-    specs = [Spec(size=value.size, dtype=str(value.dtype), rule="delta") for value in values]
+    specs = [VariableSpec(size=value.size, dtype=str(value.dtype), rule="delta") for value in values]
     sizes = [sum(piece.size for piece in layout.pieces) for layout in layouts_of(specs, 3)]
     assert max(sizes) - min(sizes) <= 1
     with servers(3) as made:
@@ -145,7 +145,7 @@ def test_values_are_split_evenly_over_servers_and_come_back_whole() -> None:
 def test_a_function_of_yours_combines() -> None:
     with servers(2) as made:
         client, _ = join(
-            made, 0, [array(1, 2, 3)], lambda centre, pushed, pulled: centre + 2 * (pushed - pulled)
+            made, 0, [array(1, 2, 3)], lambda server, pushed, pulled: server + 2 * (pushed - pulled)
         )
         (values,), _ = client.exchange([array(2, 2, 4)])
         assert values.tolist() == [3, 2, 5]
@@ -159,11 +159,11 @@ def test_a_combiner_that_fails_is_told_at_once_and_none_of_its_push_is_kept(
 ) -> None:
     """The combiner spoils its arguments, and raises on the second of two variables."""
 
-    def combiner(centre: Any, pushed: Any, pulled: Any) -> Any:
-        if centre.size == 1:
+    def combiner(server: Any, pushed: Any, pulled: Any) -> Any:
+        if server.size == 1:
             raise kind("no", "way") if kind is ConfigError else kind("no way")
-        centre += pushed - pulled
-        return centre
+        server += pushed - pulled
+        return server
 
     values = [array(START, START), array(START)]
     with servers() as made:
@@ -200,7 +200,7 @@ def test_a_push_whose_answer_was_lost_counts_once() -> None:
     with servers() as made:
         client, _ = join(made, 0, [array(START)])
         server = client._servers[0]
-        assert server.wire is not None
+        assert server.connection is not None
         answer = server.answer
         hung_up = []
 
@@ -235,8 +235,8 @@ def test_a_task_that_is_tried_again_does_not_apply_its_updates_twice() -> None:
         assert value.tolist() == [START + 5]
         with pytest.raises(PeerError):  # the first try comes back from the dead
             first.exchange([array(99.0)])
-        (centre,), _ = chief.pull([array(0.0)])
-        assert centre.tolist() == [START + 5]
+        (value,), _ = chief.pull([array(0.0)])
+        assert value.tolist() == [START + 5]
         for client in (chief, first, again):
             client.close()
 
@@ -246,8 +246,8 @@ def test_a_pull_in_between_changes_nothing_for_the_next_push() -> None:
         chief, _ = join(made, 0, [array(START)])
         other, _ = join(made, 1, [array(0.0)])
         other.exchange([array(START + 5)], place={"epoch": 2})
-        (centre,), places = chief.pull([array(0.0)])
-        assert (centre.tolist(), places) == ([START + 5], {"1": {"epoch": 2}})
+        (value,), places = chief.pull([array(0.0)])
+        assert (value.tolist(), places) == ([START + 5], {"1": {"epoch": 2}})
         (values,), came = chief.exchange([array(START + 1)])  # against START, which it trained from
         assert (values.tolist(), came.stale) == ([START + 6], 1)
         chief.close()
@@ -276,7 +276,7 @@ def test_a_worker_that_is_known_to_be_lost_is_not_waited_for() -> None:
     with servers(workers=2, join_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
         chief, _ = join(made, 0, [array(START)])
         final = pool.submit(chief.finish, [array(0.0)])
-        made[0][0].centre.lose(1)
+        made[0][0].values.mark_lost(1)
         assert final.result(timeout=5)[1] == [1]
         chief.close()
 
@@ -285,7 +285,7 @@ def test_a_worker_that_has_nothing_to_do_is_not_waited_for() -> None:
     with servers(2, workers=2, join_timeout=60.0) as made, ThreadPoolExecutor(1) as pool:
         chief, _ = join(made, 0, [array(START)])
         final = pool.submit(chief.finish, [array(0.0)])
-        PeriodicClient([address for _, address in made], key=KEY, rank=1).excuse()
+        PeriodicClient([address for _, address in made], key=KEY, rank=1).decline()
         assert final.result(timeout=5)[1] == []
         assert made[0][0].report()["pushes"] == {}
         chief.leave()
@@ -296,9 +296,9 @@ def test_nobody_is_held_up_by_a_worker_that_sends_slowly() -> None:
     with servers() as made:
         chief, (value,) = join(made, 0, [np.zeros(1 << 18)])
         slow, _ = join(made, 1, [np.zeros(1 << 18)])
-        wire = slow._servers[0].wire
-        assert wire is not None
-        wire._sock.sendall(bytes(16)[:8])  # half a header, and then nothing
+        connection = slow._servers[0].connection
+        assert connection is not None
+        connection._sock.sendall(bytes(16)[:8])  # half a header, and then nothing
         started = time.monotonic()
         for _ in range(10):
             (value,), _ = chief.exchange([value + 1])
@@ -313,13 +313,13 @@ def test_a_worker_whose_frame_was_cut_is_dropped() -> None:
     with servers(exchange_timeout=0.3) as made, ThreadPoolExecutor(1) as pool:
         chief, _ = join(made, 0, [array(START)])
         cut, _ = join(made, 1, [array(START)])
-        wire = cut._servers[0].wire
-        assert wire is not None
-        wire._sock.sendall(bytes(16)[:8])  # half a header, and then nothing
+        connection = cut._servers[0].connection
+        assert connection is not None
+        connection._sock.sendall(bytes(16)[:8])  # half a header, and then nothing
         final = pool.submit(chief.finish, [array(0.0)])
         assert final.result(timeout=5)[1] == [1]
-        wire._sock.settimeout(5)
-        assert wire._sock.recv(1) == b""
+        connection._sock.settimeout(5)
+        assert connection._sock.recv(1) == b""
         chief.close()
         cut.close()
 
@@ -329,7 +329,7 @@ def test_a_server_that_does_not_answer_is_named_with_its_limit() -> None:
     """A stopped process: the kernel goes on to accept and to acknowledge, and nobody answers."""
     with servers() as made:
         client, _ = join(made, 0, [array(START)], exchange_timeout=0.3)
-        with made[0][0].centre._changed:  # every thread of the server waits for this
+        with made[0][0].values._changed:  # every thread of the server waits for this
             started = time.monotonic()
             with pytest.raises(PeerError) as caught:
                 client.exchange([array(START + 1)])
@@ -343,8 +343,8 @@ def test_the_chief_waits_for_a_slow_worker_longer_than_for_an_answer() -> None:
         chief, _ = join(made, 0, [array(START)], exchange_timeout=0.2)
         slow, (value,) = join(made, 1, [array(0.0)])
         asked: list[int] = []
-        ask = chief._ask
-        chief._ask = lambda kind, make: (asked.append(kind), ask(kind, make))[1]  # type: ignore[method-assign]
+        ask = chief._request
+        chief._request = lambda kind, make: (asked.append(kind), ask(kind, make))[1]  # type: ignore[method-assign]
         final = pool.submit(chief.finish, [array(0.0)])
         deadline = time.monotonic() + 5
         while len(asked) < 8 and time.monotonic() < deadline:  # eight answers of 0.05 s each
@@ -360,7 +360,7 @@ def test_the_chief_waits_for_a_slow_worker_longer_than_for_an_answer() -> None:
 def test_workers_wait_for_the_chiefs_values_and_not_for_ever() -> None:
     with (
         servers(join_timeout=0.2) as made,
-        pytest.raises(PeerError, match="chief must bring the first values"),
+        pytest.raises(PeerError, match="chief must send the initial values"),
     ):
         join(made, 1, [array(1.0)])
     with servers() as made, ThreadPoolExecutor(1) as pool:
@@ -387,15 +387,15 @@ def test_a_stranger_is_refused() -> None:
         server, address = made[0]
         stranger = PeriodicClient([address], key=b"x" * 32, rank=1)
         with pytest.raises(PeerError):
-            stranger.open([Spec(size=1, dtype="float64", rule="delta")], [array(666.0)], "delta")
+            stranger.open([VariableSpec(size=1, dtype="float64", rule="delta")], [array(666.0)], "delta")
         with socket.create_connection(address.split(":")) as raw:
             raw.settimeout(10)
             assert raw.recv(64).startswith(b"emberflow/1")
             raw.sendall(bytes(64))  # a proof of nothing
             assert raw.recv(64) == bytes(32)  # it is refused
             assert raw.recv(64) == b""
-        (centre,), _ = chief.pull([array(0.0)])
-        assert centre.tolist() == [START]
+        (value,), _ = chief.pull([array(0.0)])
+        assert value.tolist() == [START]
         assert server.report()["refused"] == 2
         chief.close()
 
@@ -429,4 +429,4 @@ def test_unknown_combiners_are_refused(wrong: object) -> None:
 
 def test_moving_statistics_are_always_averaged() -> None:
     assert rule_of("delta", is_statistic=True) == "mean"
-    assert rule_of(lambda centre, *_: centre, is_statistic=True) == "mean"
+    assert rule_of(lambda server, *_: server, is_statistic=True) == "mean"

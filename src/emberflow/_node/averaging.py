@@ -57,7 +57,7 @@ class Averaging:
             exchange_timeout=spec.plan.exchange_timeout,
             on_failure=task.over.set,  # wakes this thread up
         )
-        task.on_worker_lost(server.centre.lose)
+        task.on_worker_lost(server.values.mark_lost)
         server.start()
         task.send(Serving(self.endpoint[ENDPOINT]))
         task.over.wait()
@@ -91,6 +91,6 @@ class Averaging:
     def leave(self) -> None:
         """Tell the servers that this worker is done, unless a client has."""
         if self._addresses and self._spec.me.trains and not self._clients:
-            self.client().excuse()
+            self.client().decline()
         for client in self._clients:
             client.leave()

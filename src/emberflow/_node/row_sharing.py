@@ -9,7 +9,7 @@ from emberflow._plan.tf_config import TFConfig
 
 if TYPE_CHECKING:
     from emberflow._node.task_connection import TaskConnection
-    from emberflow.strategies.parameter_server.row_sources import Source
+    from emberflow.strategies.parameter_server.row_sources import RowSource
 
 ENDPOINT = "rows"
 
@@ -22,6 +22,7 @@ class RowSharing:
         takes_part = spec.plan.strategy == "parameter_server" and spec.me.trains
         self._listener = open_listener(spec, "rows for other nodes") if takes_part else None
         self._addresses: list[str] = []
+        self._sources: dict[str, RowSource] = {}
 
     @property
     def endpoint(self) -> dict[str, str]:
@@ -49,14 +50,14 @@ class RowSharing:
         """Learn the other nodes' addresses."""
         self._addresses = [each[ENDPOINT] for each in endpoints if ENDPOINT in each]
 
-    def sources(self, datasets: dict[str, Callable[[], Any]], first_epoch: int) -> "dict[str, Source]":
-        """Return the rows of this node by name, and begin to give them to others; once per node."""
-        from emberflow.strategies.parameter_server.row_exchange import Others, RowServer
-        from emberflow.strategies.parameter_server.row_sources import Source
+    def sources(self, datasets: dict[str, Callable[[], Any]], first_epoch: int) -> "dict[str, RowSource]":
+        """Return the rows of this node by name, and begin to send them to others; once per node."""
+        from emberflow.strategies.parameter_server.row_exchange import PeerRows, RowServer
+        from emberflow.strategies.parameter_server.row_sources import RowSource
 
         spec = self._spec
         assert self._listener is not None  # noqa: S101 - `takes_part` was asked before, for the type checker
-        others = Others(
+        peer_rows = PeerRows(
             self._addresses,
             key=spec.key,
             rank=spec.me.rank,
@@ -64,16 +65,17 @@ class RowSharing:
             exchange_timeout=spec.plan.exchange_timeout,
         )
         sources = {
-            name: Source(
+            name: RowSource(
                 name,
                 make(),
                 rank=spec.me.rank,
                 first_epoch=first_epoch if name == "train" else 0,
-                others=others,
+                peer_rows=peer_rows,
             )
             for name, make in datasets.items()
         }
         takes = {name: source.take for name, source in sources.items()}
         limit = spec.plan.exchange_timeout
         RowServer(self._listener, key=spec.key, rank=spec.me.rank, takes=takes, exchange_timeout=limit)
+        self._sources = sources  # TensorFlow's graphs refer to them by name only
         return sources

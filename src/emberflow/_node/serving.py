@@ -13,7 +13,7 @@ from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from emberflow.strategies.parameter_server.coordinator import Coordinator
-    from emberflow.strategies.periodic.callback import Periodic
+    from emberflow.strategies.periodic.callback import PeriodicAveraging
     from emberflow.strategies.periodic.combiners import Combiner
     from emberflow.strategies.periodic.graph_session import PeriodicSession
 
@@ -60,23 +60,25 @@ class Serving:
             return tf.distribute.get_strategy()
         return self._services.parallel.mirrored_strategy()
 
-    def periodic(self, model: Any, *, interval: int = 100, combiner: "Combiner" = "delta") -> "Periodic":
-        """Train a Keras model on each worker alone, and average with the others at a parameter server at intervals.
+    def periodic(
+        self, model: Any, *, interval: int = 100, combiner: "Combiner" = "delta"
+    ) -> "PeriodicAveraging":
+        """Train a Keras model on each worker alone, averaging with the others on a parameter server at intervals.
 
         Needs ``ef.run(..., strategy="periodic", ps=1)``. Call it on every worker with the same built model: all
-        start from the chief's weights. Pass what it returns to `fit` as a callback, and call its `finish` after
-        the last `fit`: the chief then has what all workers have learned.
+        start from the chief's weights. Pass the result to `fit` as a callback, and call its `finish` after the
+        last `fit`: the chief then has what all workers have learned.
 
         Args:
             model: A built Keras model; its weights are set to those of the server.
-            interval: Steps of this worker between two exchanges with the server.
-            combiner: "delta": the server adds what this worker has learned since it last met; "mean": it moves
+            interval: Steps of this worker between two exchanges.
+            combiner: "delta": the server adds what this worker has learned since its last pull; "mean": it moves
                 a worker's share of the way to this worker's values; or a function of three flat arrays (the
                 server's values, this worker's, those that this worker pulled) that returns the server's new ones.
         """
-        from emberflow.strategies.periodic.callback import Periodic
+        from emberflow.strategies.periodic.callback import PeriodicAveraging
 
-        return Periodic(model, self._services.averaging.client(), interval, combiner, self.report)
+        return PeriodicAveraging(model, self._services.averaging.client(), interval, combiner, self.report)
 
     def periodic_session(
         self, session: Any, variables: Sequence[Any], *, interval: int = 100, combiner: "Combiner" = "delta"

@@ -26,7 +26,7 @@ from emberflow.strategies.data_parallel.fitting import CHIEF_ONLY
 if TYPE_CHECKING:
     from emberflow._node.context import Context
     from emberflow.strategies.parameter_server.coordinator import Coordinator
-    from emberflow.strategies.periodic.callback import Periodic
+    from emberflow.strategies.periodic.callback import PeriodicAveraging
 
 Place = dict[str, int]  # the epoch of one worker's own rows, and the steps done in it
 Snapshot = Callable[[], tuple[dict[int, Any], dict[str, Place]]]
@@ -40,15 +40,15 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
     dataset = _dataset_from(ctx, model, training, saved.place)
     build_from(model, dataset)
     saved.restore(model)
-    sync = ctx.periodic(model, interval=training.sync_interval, combiner=training.combiner)
-    sync.place = functools.partial(_place_after, ctx)
+    averaging = ctx.periodic(model, interval=training.sync_interval, combiner=training.combiner)
+    averaging.place = functools.partial(_place_after, ctx)
     callbacks = [each for each in callbacks_of(training) if ctx.is_chief or not isinstance(each, CHIEF_ONLY)]
-    callbacks.append(sync)
+    callbacks.append(averaging)
     if ctx.is_chief and ctx.rows("train"):
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
     history = dict(saved.history)
     if ctx.checkpoint_dir and ctx.is_chief:
-        snapshot = functools.partial(_centre_of, sync, model)
+        snapshot = functools.partial(_averaged_state, averaging, model)
         callbacks.append(SavePlaces(ctx, training.checkpoint_steps, history, snapshot))
     logged: dict[str, Any] = {}
     if ctx.rows("train") and saved.place["epoch"] < training.epochs:
@@ -57,7 +57,7 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
         start = saved.place["epoch"]
         options = {"validation_data": validation, "callbacks": callbacks}
         logged = fit_from(ctx, model, dataset, start, training.epochs, **options)
-    sync.finish()
+    averaging.finish()
     if not ctx.is_chief:
         return None
     return trained_of(model, history if ctx.checkpoint_dir else logged)
@@ -186,11 +186,11 @@ def _place_after(ctx: "Context", steps: int) -> Place:
     return {"epoch": position.epoch, "step": position.step}
 
 
-def _centre_of(sync: "Periodic", model: Any) -> tuple[dict[int, Any], dict[str, Place]]:
+def _averaged_state(averaging: "PeriodicAveraging", model: Any) -> tuple[dict[int, Any], dict[str, Place]]:
     """Return the server's values where it has them and the chief's own otherwise, and all places."""
-    sync.meet()  # otherwise the chief's steps since its last exchange would be missing
-    centre, places = sync.centre()
-    averaged = {id(variable): value for variable, value in centre}
+    averaging.sync()  # otherwise the chief's steps since its last exchange would be missing
+    values, places = averaging.server_values()
+    averaged = {id(variable): value for variable, value in values}
     variables = enumerate(variables_of(model))
     served = {place: averaged[id(variable)] for place, variable in variables if id(variable) in averaged}
     return arrays_of(model) | served, places

@@ -1,8 +1,8 @@
 """Asynchronous training of a Keras model with its variables on parameter servers: `fit` without Keras' own.
 
-The chief hands out steps, through TensorFlow's ClusterCoordinator to the workers and on a thread to itself. Each
-node trains on its own rows, and then on those that slower nodes have left; an epoch is over when all rows were
-trained on. Callbacks see the same as in `fit`.
+The chief schedules steps: on the workers through TensorFlow's ClusterCoordinator, on itself in a thread. Each node
+trains on its own rows, and then on those that slower nodes have left; an epoch ends when all rows were trained on.
+Callbacks see the same as in `fit`.
 """
 
 import functools
@@ -19,14 +19,14 @@ import tensorflow as tf
 from emberflow._plan import deadlines
 from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.strategies.parameter_server.remote_step import prepare, test_step_of, train_step_of
-from emberflow.strategies.parameter_server.row_sources import Source
-from emberflow.strategies.transport.timed_call import Patience
+from emberflow.strategies.parameter_server.row_sources import RowSource
+from emberflow.strategies.transport.timed_call import TimedCaller
 
-AHEAD = 4  # steps in flight for each worker, so that a slow one does not keep the others waiting
+STEPS_AHEAD = 4  # scheduled per worker, so that a slow worker does not make the others wait
 
 
 class Coordinator:
-    """Trains models on all nodes; on the chief. Made by ``ctx.coordinate``.
+    """Trains models on all nodes; on the chief. Created by ``ctx.coordinate``.
 
     Attributes:
         strategy: TensorFlow's ParameterServerStrategy; build and compile the model in its scope.
@@ -35,19 +35,19 @@ class Coordinator:
     def __init__(
         self,
         strategy: Any,
-        sources: dict[str, Source],
+        sources: dict[str, RowSource],
         workers: int,
         exchange_timeout: float = EXCHANGE_TIMEOUT,
     ) -> None:
         self.strategy = strategy
-        # A worker that is stopped is ended by its task, and TensorFlow gives its step to another: that comes first.
+        # The task of a stopped worker ends it within one timeout, and TensorFlow repeats the step on another worker.
         self._step_timeout = 2 * exchange_timeout
         self._workers = f"a worker, one of ranks 1 to {workers - 1}, or of a ps"
         self._epoch = 0
         self._taken: dict[int, int] = {}
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._sources = sources
-        self._ahead = AHEAD * (workers - 1)
+        self._ahead = STEPS_AHEAD * (workers - 1)
         self._evaluations = 0
 
     def rows(self, name: str) -> Any:
@@ -55,11 +55,11 @@ class Coordinator:
         return self._sources[name].dataset
 
     def places(self) -> dict[str, dict[str, int]]:
-        """Return how many steps of the running epoch were taken of each node's rows so far."""
+        """Return how many steps of the current epoch were made of each node's rows so far."""
         return {str(rank): {"epoch": self._epoch, "step": step} for rank, step in self._taken.items()}
 
     def scope(self) -> Any:
-        """Return the scope in which variables are made on the parameter servers."""
+        """Return the scope in which variables are created on the parameter servers."""
         return self.strategy.scope()
 
     def fit(
@@ -94,12 +94,12 @@ class Coordinator:
             calls.on_epoch_begin(epoch)
             self._epoch, self._taken = epoch, dict(taken or {}) if epoch == initial_epoch else {}
 
-            def told(batch: int, rank: int, logs: Any) -> None:
+            def on_step(batch: int, rank: int, logs: Any) -> None:
                 self._taken[rank] = self._taken.get(rank, 0) + 1
                 calls.on_train_batch_begin(batch)
                 calls.on_train_batch_end(batch, _floats(logs))
 
-            self._run_epoch(step, epoch, told, model)
+            self._run_epoch(step, epoch, on_step, model)
             logs = _floats(model.get_metrics_result())
             if "validation" in self._sources:
                 logs |= {f"val_{name}": value for name, value in self.evaluate(model).items()}
@@ -129,30 +129,31 @@ class Coordinator:
         return made[key]
 
     def _run_epoch(
-        self, step: Any, epoch: int, tell: Callable[[int, int, Any], None] | None = None, model: Any = None
+        self, step: Any, epoch: int, on_step: Callable[[int, int, Any], None] | None = None, model: Any = None
     ) -> None:
-        """Have every node give all its rows of this epoch; `tell` hears of each step, and may stop the model."""
+        """Train on all rows of this epoch; `on_step` is called after each step, and may stop the model."""
         number = tf.constant(epoch, tf.int64)
         batch = 0
-        with Patience(self._step_timeout) as patience:
-            for rank, rows, logs in self._results(step, number, patience):
-                if rows and tell is not None:
-                    tell(batch, rank, logs)
+        with TimedCaller(self._step_timeout) as caller:
+            for rank, rows, logs in self._results(step, number, caller):
+                if rows and on_step is not None:
+                    on_step(batch, rank, logs)
                     batch += 1
                 if model is not None and model.stop_training:
                     break
-            patience.wait_for(self._coordinator.join, self._workers)  # what is still in flight
+            caller.call(self._coordinator.join, self._workers)  # for steps that are still scheduled
 
-    def _results(self, step: Any, epoch: Any, patience: Patience) -> Iterator[tuple[int, int, Any]]:
-        """Yield whose rows, how many, and the logs of each step as it is done, until no node has rows left."""
-        flight = deque([self._coordinator.schedule(step, args=(epoch,))])  # traced before the thread wants it
+    def _results(self, step: Any, epoch: Any, caller: TimedCaller) -> Iterator[tuple[int, int, Any]]:
+        """Yield the owner's rank, the rows and the logs of each finished step, until no node has rows left."""
+        # Traced here, before the chief's own thread needs it.
+        scheduled = deque([self._coordinator.schedule(step, args=(epoch,))])
         is_over = False
         with self._own_steps(step, epoch) as own:
-            while flight or not is_over:
-                while not is_over and len(flight) < self._ahead:
-                    flight.append(self._coordinator.schedule(step, args=(epoch,)))
-                oldest = functools.partial(_fetched, flight.popleft())
-                fetched = patience.wait_for(oldest, self._workers)
+            while scheduled or not is_over:
+                while not is_over and len(scheduled) < self._ahead:
+                    scheduled.append(self._coordinator.schedule(step, args=(epoch,)))
+                oldest = functools.partial(_fetched, scheduled.popleft())
+                fetched = caller.call(oldest, self._workers)
                 if fetched is not None:
                     owner, rows, none_left, logs = fetched
                     is_over = is_over or bool(none_left)
@@ -171,7 +172,7 @@ class Coordinator:
 
 
 class _OwnSteps:
-    """The chief's own rows, trained on a thread beside those of the workers."""
+    """The chief's own steps, on a thread beside those of the workers."""
 
     def __init__(self, strategy: Any, step: Any, epoch: Any) -> None:
         self._strategy = strategy
@@ -184,17 +185,17 @@ class _OwnSteps:
         self._thread.start()
 
     def ready(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield what is done by now."""
+        """Yield the steps that are done."""
         while not self._done.empty():
             yield from self._take()
 
     def rest(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield the rest, waiting for it."""
+        """Yield the remaining steps, waiting for each."""
         while not self._is_over:
             yield from self._take()
 
     def stop(self) -> None:
-        """Take no further step."""
+        """Start no further step."""
         self._stopped.set()
         self._thread.join(deadlines.LAST_STEP_TIMEOUT)
 
@@ -210,7 +211,7 @@ class _OwnSteps:
 
     def _run(self) -> None:
         try:
-            # One worker's device for the chief itself: its parts of the graph run in this process.
+            # The chief's own device: these parts of the graph run in this process.
             with self._strategy.scope(), tf.device("/job:chief/replica:0/task:0"):
                 while not self._stopped.is_set():
                     rank, rows, is_over, logs = self._step(self._epoch)
@@ -223,7 +224,7 @@ class _OwnSteps:
 
 
 def _fetched(result: Any) -> Any:
-    """Return what came of a step; None if the worker that has it was lost after the step was done."""
+    """Return the result of a step; None if its worker was lost after the step was done."""
     try:
         return result.fetch()
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:

@@ -1,7 +1,7 @@
 """One step of a Keras model on a worker, with its variables on parameter servers.
 
-Keras adds to a variable by reading, adding and writing back; of two workers that do so at once one is lost. So
-what a step adds to metrics and counters is collected first and then added by TensorFlow, on the server, whole.
+Keras adds to a variable by reading, adding and writing back; if two workers do so at once, one update is lost. So
+what a step adds to metrics and counters is collected first, and then added by TensorFlow on the server, atomically.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from emberflow.strategies.parameter_server.row_sources import next_batch
 def train_step_of(model: Any, strategy: Any, name: str, spec: Any) -> Callable[..., Any]:
     """Return a function of the epoch that trains on the next batch of the node that runs it.
 
-    It returns whose rows they were, how many, whether no node has any left, and the metrics so far.
+    It returns the owner's rank, the number of rows, whether no node has any left, and the metrics so far.
     """
 
     def train(batch: Any) -> None:
@@ -73,7 +73,7 @@ def _step(model: Any, strategy: Any, name: str, spec: Any, work: Callable[[Any],
 
 
 def prepare(model: Any, spec: Any) -> None:
-    """Make all variables before the first step: those of metrics and optimizer would come with it, too late."""
+    """Create all variables before the first step, which would create those of metrics and optimizer too late."""
 
     def call(batch: Any) -> None:
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
@@ -87,9 +87,9 @@ def prepare(model: Any, spec: Any) -> None:
     for optimizer in _optimizers(model):
         if optimizer.gradient_accumulation_steps:
             raise ModelError(
-                "Workers at their own pace cannot accumulate gradients together. Received: "
+                "Asynchronous workers cannot accumulate gradients together. Received: "
                 f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}.",
-                "Leave it out, and use larger batches.",
+                "Leave gradient_accumulation_steps out, and use larger batches.",
             )
         if not optimizer.built:
             optimizer.build(model.trainable_variables)

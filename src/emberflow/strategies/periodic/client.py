@@ -13,32 +13,23 @@ from emberflow._protocol.sockets import dial, host_and_port
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.periodic.combiners import Combiner, write_push
-from emberflow.strategies.periodic.value_layout import Layout, Spec, layouts_of
-from emberflow.strategies.transport.array_frames import (
-    FINISH,
-    LEAVE,
-    OPEN,
-    PULL,
-    PUSH,
-    REFUSAL,
-    Facts,
-    Wire,
-    purpose_of,
-)
+from emberflow.strategies.periodic.frame_kinds import FrameKind, purpose_of
+from emberflow.strategies.periodic.value_layout import Layout, VariableSpec, layouts_of
+from emberflow.strategies.transport.array_connection import ArrayConnection, Fields
 from emberflow.strategies.transport.interface import Array
 
-TRIES = 3
+TRIES = 3  # new connections for one request; more would only hide a server that fails on it
 
 log = logging.getLogger("emberflow")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchanged:
-    """What came of a push.
+class PushResult:
+    """The result of a push.
 
     Attributes:
-        stale: Pushes of others that the centre took between this worker's pull and its push; the most of all servers.
-        counted: Whether it counted; a push that had come before does not.
+        stale: Pushes of others that were merged between this worker's pull and its push; the maximum of all servers.
+        counted: Whether it was merged; a push that was received before is not merged again.
     """
 
     stale: int
@@ -54,8 +45,8 @@ class PeriodicClient:
         addresses: ``host:port`` of each server, in index order.
         key: The run's secret.
         rank: This worker's number.
-        attempt: Counts the starts of this worker; a newer one takes the place of an older.
-        join_timeout: Seconds to connect in.
+        attempt: Counts the starts of this worker; a newer one replaces an older one.
+        join_timeout: Seconds until it must be connected.
         exchange_timeout: Seconds after which a server that does not answer is an error.
     """
 
@@ -78,203 +69,205 @@ class PeriodicClient:
         self._combiner: Combiner = "delta"
         self._servers = [_Server(index, address) for index, address in enumerate(addresses)]
 
-    def open(self, specs: Sequence[Spec], values: Sequence[Array], combiner: Combiner) -> list[Array]:
-        """Connect; return the centre's values. The chief's values are what the centre begins with."""
+    def open(self, specs: Sequence[VariableSpec], values: Sequence[Array], combiner: Combiner) -> list[Array]:
+        """Connect; return the servers' values. The servers start with the chief's values."""
         self._combiner = combiner
         for server, layout in zip(self._servers, layouts_of(specs, len(self._servers)), strict=True):
-            server.lay_out(layout)
+            server.allocate(layout)
             if self.rank == 0:
-                server.keep(values)
+                server.set_pulled(values)
         for server in self._servers:
             self._connect(server, with_values=self.rank == 0)
         return self._pulled(values)
 
-    def exchange(self, values: Sequence[Array], place: Any = None) -> tuple[list[Array], Exchanged]:
-        """Push what was trained since the last pull; return the centre's values after it."""
+    def exchange(self, values: Sequence[Array], place: Any = None) -> tuple[list[Array], PushResult]:
+        """Push what was trained since the last pull; return the servers' values after it."""
         self._number += 1
-        facts = {"number": self._number, "attempt": self._attempt, "place": place}
-        answers = self._ask(PUSH, lambda server: (facts | {"pulled": server.version}, server.loaded(values)))
+        fields = {"number": self._number, "attempt": self._attempt, "place": place}
+        answers = self._request(
+            FrameKind.PUSH, lambda server: (fields | {"pulled": server.version}, server.push_of(values))
+        )
         stale = max(answer["stale"] for answer in answers)
-        return self._pulled(values), Exchanged(
+        return self._pulled(values), PushResult(
             stale=stale, counted=all(answer["counted"] for answer in answers)
         )
 
     def pull(self, values: Sequence[Array]) -> tuple[list[Array], dict[str, Any]]:
-        """Return the centre's values, in arrays like `values`, and where each worker stood at its last push.
+        """Return the servers' values, in arrays like `values`, and where each worker was at its last push.
 
         What was trained since the last pull is not in them, and is pushed later as if nothing had been pulled.
         """
-        held = [(server.centre.copy(), server.version) for server in self._servers]
-        answers = self._ask(PULL, lambda _: ({}, None))
-        centre = self._pulled(values)
+        held = [(server.pulled.copy(), server.version) for server in self._servers]
+        answers = self._request(FrameKind.PULL, lambda _: ({}, None))
+        current = self._pulled(values)
         for server, (pulled, version) in zip(self._servers, held, strict=True):
-            server.centre, server.version = pulled, version
-        return centre, answers[0]["places"]
+            server.pulled, server.version = pulled, version
+        return current, answers[0]["places"]
 
     def finish(self, values: Sequence[Array]) -> tuple[list[Array], list[int]]:
-        """Wait until all other workers have pushed their last; return the values, and who was lost on the way."""
-        answers = self._ask(FINISH, lambda _: ({}, None))
-        while awaited := sorted({rank for answer in answers for rank in answer.get("awaited", ())}):
-            log.info("periodic averaging: waiting for ranks %s, which still train", awaited)
-            answers = self._ask(FINISH, lambda _: ({}, None))
+        """Wait until all other workers are done; return the values, and the ranks of lost workers."""
+        answers = self._request(FrameKind.FINISH, lambda _: ({}, None))
+        while expected := sorted({rank for answer in answers for rank in answer.get("expected", ())}):
+            log.info("periodic averaging: waiting for ranks %s, which still train", expected)
+            answers = self._request(FrameKind.FINISH, lambda _: ({}, None))
         return self._pulled(values), sorted({rank for answer in answers for rank in answer["missing"]})
 
     def leave(self) -> None:
-        """Say that this worker is done, and hang up. May be called twice."""
+        """Tell the servers that this worker is done, and disconnect. May be called twice."""
         for server in self._servers:
-            if server.wire is not None:
-                with contextlib.suppress(OSError):  # it is gone, and so is what we would have told it
-                    server.wire.send(LEAVE, {})
-                    server.wire.receive(self._timeout)
+            if server.connection is not None:
+                with contextlib.suppress(OSError):  # a server that is gone need not be told
+                    server.connection.send(FrameKind.LEAVE, {})
+                    server.connection.receive(self._timeout)
         self.close()
 
-    def excuse(self) -> None:
-        """Tell all servers that this worker is done, where it never opened: the chief need not wait for it."""
+    def decline(self) -> None:
+        """Tell all servers that this worker, which never opened, is done: the chief must not wait for it."""
         with contextlib.suppress(OSError, PeerError):
             for server in self._servers:
-                wire = self._dial(server)
-                wire.send(LEAVE, {"rank": self.rank})
-                wire.receive(self._timeout)
+                connection = self._dial(server)
+                connection.send(FrameKind.LEAVE, {"rank": self.rank})
+                connection.receive(self._timeout)
         self.close()
 
     def close(self) -> None:
-        """Hang up without a word."""
+        """Disconnect without a message."""
         for server in self._servers:
-            if server.wire is not None:
-                server.wire.close()
-                server.wire = None
+            if server.connection is not None:
+                server.connection.close()
+                server.connection = None
 
     def _pulled(self, like: Sequence[Array]) -> list[Array]:
         values = [np.empty(array.size, array.dtype) for array in like]
         for server in self._servers:
             for piece in server.layout.pieces:
-                np.copyto(values[piece.variable][piece.start : piece.stop], piece.centre(server.centre))
+                np.copyto(values[piece.variable][piece.start : piece.stop], piece.values(server.pulled))
         return values
 
-    def _ask(self, kind: int, make: "Callable[[_Server], tuple[Facts, Array | None]]") -> list[Facts]:
-        """Send to all servers, then hear from all; a connection that broke is made anew and asked again."""
-        asked = [make(server) for server in self._servers]
+    def _request(self, kind: int, make: "Callable[[_Server], tuple[Fields, Array | None]]") -> list[Fields]:
+        """Send a request to all servers, then receive all answers; repeat it where the connection broke."""
+        requests = [make(server) for server in self._servers]
         broken = []
-        for server, (facts, load) in zip(self._servers, asked, strict=True):
+        for server, (fields, push) in zip(self._servers, requests, strict=True):
             try:
-                self._alive(server).send(kind, facts, *(() if load is None else (load,)))
+                _connection_of(server).send(kind, fields, *(() if push is None else (push,)))
             except TimeoutError as error:
-                raise self._silent(server) from error
+                raise self._timed_out(server) from error
             except OSError:
                 broken.append(server)
         answers = []
-        for server, (facts, load) in zip(self._servers, asked, strict=True):
+        for server, (fields, push) in zip(self._servers, requests, strict=True):
             try:
                 if server in broken:
                     raise ConnectionResetError
                 answers.append(server.answer(self._timeout))
             except TimeoutError as error:
-                raise self._silent(server) from error
+                raise self._timed_out(server) from error
             except OSError:
-                answers.append(self._ask_again(server, kind, facts, load))
+                answers.append(self._retry(server, kind, fields, push))
         return answers
 
-    def _ask_again(self, server: "_Server", kind: int, facts: Facts, load: Array | None) -> Facts:
-        """Ask over a new connection. The push keeps its number, so that it counts once."""
+    def _retry(self, server: "_Server", kind: int, fields: Fields, push: Array | None) -> Fields:
+        """Repeat a request over a new connection. A push keeps its number, so that it is merged once."""
         version = server.version
         for _ in range(TRIES):
             try:
                 self._connect(server, with_values=False)
                 server.version = version
-                self._alive(server).send(kind, facts, *(() if load is None else (load,)))
+                _connection_of(server).send(kind, fields, *(() if push is None else (push,)))
                 return server.answer(self._timeout)
             except TimeoutError as error:
-                raise self._silent(server) from error
+                raise self._timed_out(server) from error
             except OSError:
                 continue
-        raise _lost(server, "hung up again and again")
+        raise _lost(server, f"closed the connection {TRIES} times")
 
-    def _silent(self, server: "_Server") -> PeerError:
-        self.close()  # an answer that comes after all would be taken for that to the next question
+    def _timed_out(self, server: "_Server") -> PeerError:
+        self.close()  # a late answer would be read as that to the next request
         return _lost(server, f"did not answer for {self._timeout:g} s (exchange_timeout)")
 
-    def _alive(self, server: "_Server") -> Wire:
-        if server.wire is None:
-            raise _lost(server, "is not connected any more")
-        return server.wire
-
-    def _dial(self, server: "_Server") -> Wire:
-        """Make a proven connection."""
+    def _dial(self, server: "_Server") -> ArrayConnection:
+        """Make an authenticated connection."""
         host, port = host_and_port(server.address)
         try:
             sock = dial(host, port, self._key, purpose_of(server.index), self._join_timeout)
         except (OSError, PeerError) as error:
             why = error.problem if isinstance(error, PeerError) else str(error)
             raise _lost(server, f"could not be reached: {why}") from error
-        if server.wire is not None:
-            server.wire.close()
-        server.wire = Wire(sock, self._timeout)
-        return server.wire
+        if server.connection is not None:
+            server.connection.close()
+        server.connection = ArrayConnection(sock, self._timeout)
+        return server.connection
 
     def _connect(self, server: "_Server", *, with_values: bool) -> None:
-        wire = self._dial(server)
-        facts: Facts = {
+        connection = self._dial(server)
+        fields: Fields = {
             "rank": self.rank,
             "attempt": self._attempt,
             "layout": server.layout.to_json(),
-            "brings_values": with_values,
+            "has_values": with_values,
         }
         if with_values:
             if callable(self._combiner):
-                facts["function"] = cloudpickle.dumps(self._combiner).hex()
-            wire.send(OPEN, facts, server.centre)
+                fields["function"] = cloudpickle.dumps(self._combiner).hex()
+            connection.send(FrameKind.OPEN, fields, server.pulled)
         else:
-            wire.send(OPEN, facts)
+            connection.send(FrameKind.OPEN, fields)
         try:
-            server.answer(
-                self._join_timeout + self._timeout
-            )  # the server itself waits for the chief's values
+            # The server itself waits for the chief's values.
+            server.answer(self._join_timeout + self._timeout)
         except OSError as error:
-            raise _lost(server, f"did not answer the first question: {error}") from error
+            raise _lost(server, f"did not answer the first request: {error}") from error
 
 
 class _Server:
-    """One server, seen from a worker: what was pulled from it last, and room for what is pushed."""
+    """One server as a worker sees it: the connection, the values of the last pull, and a buffer for pushes."""
 
     def __init__(self, index: int, address: str) -> None:
         self.index = index
         self.address = address
-        self.wire: Wire | None = None
+        self.connection: ArrayConnection | None = None
         self.version = 0
-        self.layout = Layout(pieces=(), nbytes=0, load_nbytes=0)
-        self.centre: Array = np.empty(0, np.uint8)
-        self._load: Array = np.empty(0, np.uint8)
+        self.layout = Layout(pieces=(), nbytes=0, push_nbytes=0)
+        self.pulled: Array = np.empty(0, np.uint8)
+        self._push: Array = np.empty(0, np.uint8)
 
-    def lay_out(self, layout: Layout) -> None:
-        """Make room."""
+    def allocate(self, layout: Layout) -> None:
+        """Make the buffers."""
         self.layout = layout
-        self.centre = np.zeros(layout.nbytes, np.uint8)
-        self._load = np.zeros(layout.load_nbytes, np.uint8)
+        self.pulled = np.zeros(layout.nbytes, np.uint8)
+        self._push = np.zeros(layout.push_nbytes, np.uint8)
 
-    def keep(self, values: Sequence[Array]) -> None:
-        """Write values where the pulled ones stand."""
+    def set_pulled(self, values: Sequence[Array]) -> None:
+        """Use these values as if they had been pulled."""
         for piece in self.layout.pieces:
-            np.copyto(piece.centre(self.centre), values[piece.variable][piece.start : piece.stop])
+            np.copyto(piece.values(self.pulled), values[piece.variable][piece.start : piece.stop])
 
-    def loaded(self, values: Sequence[Array]) -> Array:
-        """Return what to push for these values, measured against what was pulled."""
+    def push_of(self, values: Sequence[Array]) -> Array:
+        """Return what to push for these values, compared with what was pulled."""
         for piece in self.layout.pieces:
             new = values[piece.variable][piece.start : piece.stop]
-            write_push(piece.spec.rule, new, piece.centre(self.centre), piece.load(self._load))
-        return self._load
+            write_push(piece.spec.rule, new, piece.values(self.pulled), piece.push(self._push))
+        return self._push
 
-    def answer(self, wait: float) -> Facts:
-        """Wait for the server's answer, which must begin within `wait` seconds; take the values that it brings."""
-        if self.wire is None:
+    def answer(self, wait: float) -> Fields:
+        """Wait for the server's answer, which must begin within `wait` seconds; keep the values in it."""
+        if self.connection is None:
             raise ConnectionResetError("not connected")
-        kind, facts, nbytes = self.wire.receive(wait)
-        if kind == REFUSAL:
-            raise PeerError(facts["problem"], facts["fix"])
-        if "awaited" in facts:  # not the values yet
-            return facts
-        self.wire.receive_arrays(nbytes, self.centre)
-        self.version = facts["version"]
-        return facts
+        kind, fields, nbytes = self.connection.receive(wait)
+        if kind == FrameKind.REFUSAL:
+            raise PeerError(fields["problem"], fields["fix"])
+        if "expected" in fields:  # not the values yet
+            return fields
+        self.connection.receive_arrays(nbytes, self.pulled)
+        self.version = fields["version"]
+        return fields
+
+
+def _connection_of(server: _Server) -> ArrayConnection:
+    if server.connection is None:
+        raise _lost(server, "is not connected any more")
+    return server.connection
 
 
 def _lost(server: _Server, what: str) -> PeerError:

@@ -10,12 +10,12 @@ import tensorflow as tf
 from emberflow.errors import ConfigError
 from emberflow.strategies.periodic.client import PeriodicClient
 from emberflow.strategies.periodic.combiners import Combiner
-from emberflow.strategies.periodic.schedule import Meeting, Report
+from emberflow.strategies.periodic.schedule import Report, SyncSchedule
 from emberflow.strategies.transport.interface import Array
 
 
 class PeriodicSession:
-    """Runs a training step on batches, and meets the parameter server; made by ``ctx.periodic_session``."""
+    """Runs a training step on batches and averages with the servers; created by ``ctx.periodic_session``."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class PeriodicSession:
         self._session = session
         self._variables = list(variables)
         self._rank = client.rank
-        with session.graph.as_default():  # once: a graph that grows with each meeting becomes slow
+        with session.graph.as_default():  # once: a graph that grows with each exchange becomes slow
             self._inputs = [
                 tf.compat.v1.placeholder(each.dtype.base_dtype, each.shape) for each in self._variables
             ]
             pairs = zip(self._variables, self._inputs, strict=True)
             self._assign = tf.group(*(tf.compat.v1.assign(variable, value) for variable, value in pairs))
-        self._meeting = Meeting(
+        self._schedule = SyncSchedule(
             client,
             self._read,
             self._write,
@@ -46,7 +46,7 @@ class PeriodicSession:
         )
 
     def run(self, fetches: Any, feeds: Sequence[Any], batches: Iterable[Any]) -> Any:
-        """Run `fetches` on each batch, meeting the server on the way.
+        """Run `fetches` on each batch, and average every so many steps.
 
         Args:
             fetches: As for ``Session.run``: the training operation, and what else you want of the last step.
@@ -64,13 +64,13 @@ class PeriodicSession:
                     fix="Pass the feeds in the order of features, label and weight.",
                 )
             fetched = self._session.run(fetches, dict(zip(feeds, batch, strict=True)))
-            self._meeting.step()
-        self._meeting.meet()
+            self._schedule.step()
+        self._schedule.sync()
         return fetched
 
     def finish(self) -> list[int]:
-        """End the meetings of this worker; the chief waits for all others, and has their learning afterwards."""
-        return self._meeting.finish(waits=self._rank == 0)
+        """End the exchanges of this worker; the chief waits for all others, and then has the final values."""
+        return self._schedule.finish(waits=self._rank == 0)
 
     def _read(self) -> list[Array]:
         return [np.asarray(value) for value in self._session.run(self._variables)]
@@ -80,7 +80,7 @@ class PeriodicSession:
 
 
 def _numpy_batches(batches: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield tuples of arrays. The caller is in a graph, where no dataset can be read: another thread is not."""
+    """Yield tuples of arrays. The caller is in a graph, where no dataset can be read; a thread of its own is not."""
     if not isinstance(batches, tf.data.Dataset):
         for batch in batches:
             yield tuple(batch) if isinstance(batch, tuple | list) else (batch,)

@@ -1,6 +1,6 @@
-"""The server of periodic averaging, on a node of role ps: one thread for each worker's connection.
+"""The server of periodic averaging, on a node of role ps: one thread per worker.
 
-A worker's bytes are received before anything is locked, so that a slow one holds nobody up.
+A worker's bytes are received before anything is locked, so that a slow worker does not block the others.
 """
 
 import logging
@@ -17,20 +17,10 @@ from emberflow._plan import deadlines
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import EmberflowError, PeerError
 from emberflow.strategies.periodic.combiners import CombinerError
+from emberflow.strategies.periodic.frame_kinds import FrameKind, purpose_of
 from emberflow.strategies.periodic.server_values import ServerValues
 from emberflow.strategies.periodic.value_layout import Layout
-from emberflow.strategies.transport.array_frames import (
-    ANSWER,
-    FINISH,
-    LEAVE,
-    OPEN,
-    PULL,
-    PUSH,
-    REFUSAL,
-    Facts,
-    Wire,
-    purpose_of,
-)
+from emberflow.strategies.transport.array_connection import ArrayConnection, Fields
 from emberflow.strategies.transport.interface import Array
 from emberflow.strategies.transport.threaded_server import ThreadedServer
 
@@ -41,13 +31,13 @@ class PeriodicServer:
     """Holds a part of the parameters, from `start` to `close`.
 
     Args:
-        listener: The open door, whose address the workers know. The server closes it.
+        listener: The listening socket, whose address the workers know. The server closes it.
         index: Which of the servers this is.
         workers: How many nodes train.
         key: The run's secret.
-        join_timeout: Seconds that workers wait for the chief's values, and the chief for workers that never came.
-        exchange_timeout: Seconds without a byte after which a worker whose frame was cut is dropped.
-        on_failure: Called when serving cannot go on; `failure` is why.
+        join_timeout: Seconds that workers wait for the chief's values, and the chief for workers to connect.
+        exchange_timeout: Seconds without a byte after which a worker whose frame is incomplete is disconnected.
+        on_failure: Called when the server cannot continue; `failure` is the reason.
     """
 
     def __init__(
@@ -61,134 +51,136 @@ class PeriodicServer:
         exchange_timeout: float = EXCHANGE_TIMEOUT,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        self.centre = ServerValues(workers)
+        self.values = ServerValues(workers)
         self.failure: BaseException | None = None
         self._join_timeout = join_timeout
         self._exchange_timeout = exchange_timeout
         self._on_failure = on_failure
-        self._reception = ThreadedServer(listener, key=key, purpose=purpose_of(index), talk=self._talk)
+        self._server = ThreadedServer(listener, key=key, purpose=purpose_of(index), handle=self._handle)
 
     def start(self) -> "PeriodicServer":
         """Begin to serve."""
-        self._reception.start()
+        self._server.start()
         return self
 
     def report(self) -> dict[str, Any]:
-        """Return what came of the pushes so far."""
-        return self.centre.record.as_dict() | {"refused": self._reception.refused}
+        """Return statistics of the pushes so far."""
+        return self.values.record.as_dict() | {"refused": self._server.refused}
 
     def close(self) -> None:
-        """Hang up on everybody. May be called twice."""
-        self._reception.close()
+        """Close all connections. May be called twice."""
+        self._server.close()
 
-    def _talk(self, wire: Wire) -> None:
-        wire.timeout = self._exchange_timeout
-        peer = _Peer(self.centre, wire, self._join_timeout)
+    def _handle(self, connection: ArrayConnection) -> None:
+        connection.timeout = self._exchange_timeout
+        session = _WorkerSession(self.values, connection, self._join_timeout)
         try:
-            while peer.hear():
+            while session.answer_next():
                 pass
         except CombinerError as error:
-            self._fail(error.__cause__ or error, wire)
+            self._fail(error.__cause__ or error, connection)
         except (OSError, ValueError, KeyError) as error:
-            log.debug("worker %d of periodic averaging hung up: %s", peer.rank, error)
+            log.debug("worker %d of periodic averaging disconnected: %s", session.rank, error)
         except EmberflowError as error:
-            wire.send(REFUSAL, {"problem": error.problem, "fix": error.fix})
+            connection.send(FrameKind.REFUSAL, {"problem": error.problem, "fix": error.fix})
         finally:
-            peer.hang_up()
+            session.end()
 
-    def _fail(self, error: BaseException, wire: Wire) -> None:
-        """Tell the worker that pushed, and have the node end with what your combiner raised."""
+    def _fail(self, error: BaseException, connection: ArrayConnection) -> None:
+        """Tell the worker that pushed, and end the node with what your combiner raised."""
         self.failure = self.failure or error
         try:
-            said = "".join(traceback.format_exception(error))
-            problem = f"Your combiner raised {type(error).__name__} on the parameter server:\n{said}"
-            wire.send(REFUSAL, {"problem": problem, "fix": "Correct the function."})
+            trace = "".join(traceback.format_exception(error))
+            problem = f"Your combiner raised {type(error).__name__} on the parameter server:\n{trace}"
+            connection.send(FrameKind.REFUSAL, {"problem": problem, "fix": "Correct the function."})
         finally:
             self._on_failure()
 
 
-class _Peer:
-    """One worker's connection, from its side of the server."""
+class _WorkerSession:
+    """One worker's connection, on the server."""
 
-    def __init__(self, centre: ServerValues, wire: Wire, join_timeout: float) -> None:
+    def __init__(self, values: ServerValues, connection: ArrayConnection, join_timeout: float) -> None:
         self.rank = -1
-        self._centre = centre
-        self._wire = wire
+        self._values = values
+        self._connection = connection
         self._join_timeout = join_timeout
-        self._come_by = 0.0
-        self._connection = 0
-        self._load: Array = np.empty(0, np.uint8)
+        self._connect_by = 0.0
+        self._connection_number = 0
+        self._push: Array = np.empty(0, np.uint8)
         self._copy: Array = np.empty(0, np.uint8)
 
-    def hear(self) -> bool:
+    def answer_next(self) -> bool:
         """Answer one frame; False when it was the last."""
-        kind, facts, nbytes = self._wire.receive()
-        if kind == OPEN:
-            self._open(facts, nbytes)
+        kind, fields, nbytes = self._connection.receive()
+        if kind == FrameKind.OPEN:
+            self._open(fields, nbytes)
             return True
-        if kind == LEAVE and self.rank < 0:
-            self._centre.excuse(int(facts["rank"]))
-            self._wire.send(ANSWER, {})
+        if kind == FrameKind.LEAVE and self.rank < 0:
+            self._values.mark_done(int(fields["rank"]))
+            self._connection.send(FrameKind.ANSWER, {})
             return False
         if self.rank < 0:
             raise PeerError("A worker must open first. Received: another frame.", fix="Update emberflow.")
-        if kind == PUSH:
-            self._wire.receive_arrays(nbytes, self._load)
-            stale, counted = self._centre.push(self.rank, facts, self._load)
+        if kind == FrameKind.PUSH:
+            self._connection.receive_arrays(nbytes, self._push)
+            stale, counted = self._values.push(self.rank, fields, self._push)
             self._answer({"stale": stale, "counted": counted})
-        elif kind == PULL:
-            self._answer({"places": self._centre.places()})
-        elif kind == FINISH:
+        elif kind == FrameKind.PULL:
+            self._answer({"places": self._values.places()})
+        elif kind == FrameKind.FINISH:
             self._finish()
-        elif kind == LEAVE:
-            self._centre.leave(self.rank, self._connection, is_done=True)
-            self._wire.send(ANSWER, {})
+        elif kind == FrameKind.LEAVE:
+            self._values.leave(self.rank, self._connection_number, is_done=True)
+            self._connection.send(FrameKind.ANSWER, {})
             return False
         return True
 
-    def hang_up(self) -> None:
-        """Note that this connection is over."""
+    def end(self) -> None:
+        """Note that this connection has ended."""
         if self.rank >= 0:
-            self._centre.leave(self.rank, self._connection, is_done=False)
+            self._values.leave(self.rank, self._connection_number, is_done=False)
 
-    def _open(self, facts: Facts, nbytes: int) -> None:
-        layout = Layout.from_json(facts["layout"])
-        if facts["brings_values"]:
-            values = np.empty(layout.nbytes, np.uint8)
-            self._wire.receive_arrays(nbytes, values)
-            function = _function_of(facts["function"]) if facts.get("function") else None
-            self._centre.begin(layout, values, function)
-        self._connection = self._centre.enter(int(facts["rank"]), int(facts["attempt"]), self._join_timeout)
-        self.rank = int(facts["rank"])
-        held = self._centre.layout
+    def _open(self, fields: Fields, nbytes: int) -> None:
+        layout = Layout.from_json(fields["layout"])
+        if fields["has_values"]:
+            initial = np.empty(layout.nbytes, np.uint8)
+            self._connection.receive_arrays(nbytes, initial)
+            function = _function_of(fields["function"]) if fields.get("function") else None
+            self._values.begin(layout, initial, function)
+        self._connection_number = self._values.enter(
+            int(fields["rank"]), int(fields["attempt"]), self._join_timeout
+        )
+        self.rank = int(fields["rank"])
+        held = self._values.layout
         if held is None or held != layout:
             raise PeerError(
                 "All workers must train the same model with the same combiner. Received: other variables than "
                 "the chief's.",
                 fix="Build the model by the same function on every node.",
             )
-        self._load = np.empty(layout.load_nbytes, np.uint8)
+        self._push = np.empty(layout.push_nbytes, np.uint8)
         self._copy = np.empty(layout.nbytes, np.uint8)
         self._answer({})
 
     def _finish(self) -> None:
-        """Answer who is still waited for before the worker that asks takes this server for stopped."""
-        self._come_by = self._come_by or time.monotonic() + self._join_timeout
-        awaited, missing = self._centre.await_others(
-            self.rank, self._come_by, self._wire.timeout * deadlines.FINISH_ANSWER_SHARE
+        """Answer which workers are still expected, before the worker that asks considers this server stopped."""
+        self._connect_by = self._connect_by or time.monotonic() + self._join_timeout
+        expected, missing = self._values.await_others(
+            self.rank, self._connect_by, self._connection.timeout * deadlines.FINISH_ANSWER_SHARE
         )
-        if awaited:
-            self._wire.send(ANSWER, {"awaited": awaited})
+        if expected:
+            self._connection.send(FrameKind.ANSWER, {"expected": expected})
         else:
             self._answer({"missing": missing})
 
-    def _answer(self, facts: Facts) -> None:
-        version = self._centre.pull(self._copy)
-        self._wire.send(ANSWER, facts | {"version": version}, self._copy)
+    def _answer(self, fields: Fields) -> None:
+        version = self._values.pull(self._copy)
+        self._connection.send(FrameKind.ANSWER, fields | {"version": version}, self._copy)
 
 
 def _function_of(text: str) -> Any:
-    """Return your combiner: code, like your function itself; whoever speaks here has proven the run's key."""
+    """Return your combiner: code, like your function itself; the sender is authenticated."""
     try:
         return pickle.loads(bytes.fromhex(text))
     except Exception as error:

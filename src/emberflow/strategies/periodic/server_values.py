@@ -1,4 +1,4 @@
-"""The server's values, and who has changed them: the part of periodic averaging that has no sockets."""
+"""The server's values and the state of its workers: the part of periodic averaging without sockets."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from emberflow.strategies.periodic.combiners import CombinerError, Function, mer
 from emberflow.strategies.periodic.value_layout import Layout
 from emberflow.strategies.transport.interface import Array
 
-KEPT = 1000
+KEPT = 1000  # the last pushes that the report lists
 
 
 @dataclass(kw_only=True)
@@ -21,25 +21,25 @@ class Worker:
     """What the server knows of one worker.
 
     Attributes:
-        attempt: The newest of its attempts that has come; older ones are turned away.
-        applied: The number of its last push that counted.
-        place: Where it stood in its rows at that push, in its own words.
-        connections: How often it has come.
-        is_here: Whether it is connected.
-        is_done: Whether it has pushed its last.
+        attempt: The newest of its attempts that has connected; older ones are refused.
+        applied: The number of its last push that was merged.
+        place: Where it was in its rows at that push; the server does not interpret it.
+        connections: How often it has connected.
+        is_connected: Whether it is connected.
+        is_done: Whether it has pushed for the last time.
     """
 
     attempt: int = 0
     applied: int = 0
     place: Any = None
     connections: int = 0
-    is_here: bool = False
+    is_connected: bool = False
     is_done: bool = False
 
 
 @dataclass(kw_only=True)
 class Record:
-    """What came of the pushes, for the server's report."""
+    """Statistics of the pushes, for the server's report."""
 
     pushes: dict[int, int] = field(default_factory=dict)
     repeated: int = 0
@@ -49,7 +49,7 @@ class Record:
     last: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def add(self, rank: int, pulled: int, version: int) -> int:
-        """Note a push and return its staleness: the pushes of others since this worker pulled."""
+        """Count a push and return its staleness: the pushes of other workers since this worker pulled."""
         stale = version - 1 - pulled
         self.pushes[rank] = self.pushes.get(rank, 0) + 1
         self.overlapping += stale > 0
@@ -91,7 +91,7 @@ class ServerValues:
         self._changed = threading.Condition()
 
     def begin(self, layout: Layout, values: Array, function: Function | None = None) -> None:
-        """Take the chief's values as the first; when it comes again they stay as they are."""
+        """Start with the chief's values; when the chief connects again they stay as they are."""
         with self._changed:
             if self._values is None:
                 self.layout, self._values, self._function = layout, values, function
@@ -99,23 +99,23 @@ class ServerValues:
                 self._changed.notify_all()
 
     def enter(self, rank: int, attempt: int, timeout: float) -> int:
-        """Let a worker in once there are values; return the number of its connection."""
+        """Register a worker once there are values; return the number of its connection."""
         with self._changed:
             worker = self._known.setdefault(rank, Worker(attempt=attempt))
             if attempt < worker.attempt:
                 raise PeerError(
-                    f"Worker {rank} has been started again. Received: attempt={attempt} of it, after "
+                    f"Worker {rank} has been restarted. Received: its attempt={attempt}, after "
                     f"{worker.attempt}.",
-                    fix="Nothing: a task that Spark took for lost has come back, and its updates do not count.",
+                    fix="Nothing: a task that Spark had given up has connected again, and its updates do not count.",
                 )
             worker.attempt = attempt
             worker.connections += 1
-            worker.is_here, worker.is_done = True, False
+            worker.is_connected, worker.is_done = True, False
             if not self._changed.wait_for(lambda: self._values is not None, timeout):
-                worker.is_here = False
+                worker.is_connected = False
                 raise PeerError(
-                    f"The chief must bring the first values within {timeout:g} s. Received: nothing.",
-                    fix="Let all workers call ctx.periodic, the chief too; see the chief's log, or raise "
+                    f"The chief must send the initial values within {timeout:g} s. Received: nothing.",
+                    fix="Call ctx.periodic on all workers, the chief included; see the chief's log, or raise "
                     "join_timeout.",
                 )
             return worker.connections
@@ -124,27 +124,27 @@ class ServerValues:
         """Note that a worker is done, or that its connection has ended."""
         with self._changed:
             worker = self._known[rank]
-            if connection == worker.connections:  # else it has come again meanwhile
-                worker.is_here = False
+            if connection == worker.connections:  # else it has connected again in the meantime
+                worker.is_connected = False
                 worker.is_done = worker.is_done or is_done
                 self._changed.notify_all()
 
-    def excuse(self, rank: int) -> None:
-        """Note that a worker is done without ever having come."""
+    def mark_done(self, rank: int) -> None:
+        """Note that a worker is done without ever having registered."""
         with self._changed:
             self._known.setdefault(rank, Worker(is_done=True))
             self._changed.notify_all()
 
-    def lose(self, rank: int) -> None:
-        """Note that a worker will not come back."""
+    def mark_lost(self, rank: int) -> None:
+        """Note that a worker will not connect again."""
         with self._changed:
             self._lost.add(rank)
             self._changed.notify_all()
 
-    def push(self, rank: int, facts: dict[str, Any], load: Array) -> tuple[int, bool]:
-        """Combine a push into the values; return its staleness, and whether it counted.
+    def push(self, rank: int, facts: dict[str, Any], push: Array) -> tuple[int, bool]:
+        """Merge a push into the values; return its staleness, and whether it was merged.
 
-        A push that has come before, from this attempt or an earlier one, does not count again.
+        A push that was received before, from this attempt or an earlier one, is not merged again.
         """
         with self._changed:
             worker, layout, values = self._known[rank], self.layout, self._values
@@ -156,20 +156,19 @@ class ServerValues:
             if facts["number"] <= worker.applied:
                 self.record.repeated += 1
                 return 0, False
-            self._combine(layout, values, load)
+            self._merge(layout, values, push)
             self._version += 1
             worker.applied, worker.place = facts["number"], facts.get("place")
             return self.record.add(rank, facts["pulled"], self._version), True
 
-    def _combine(self, layout: Layout, values: Array, load: Array) -> None:
-        """Take a push into the values. Of one on which your function raises nothing is kept, not even a part."""
+    def _merge(self, layout: Layout, values: Array, push: Array) -> None:
+        """Merge a push into the values atomically: if your function raises, none of the push is kept."""
         changed = values if self._spare is None else self._spare
         if changed is not values:
             np.copyto(changed, values)
         try:
             for piece in layout.pieces:
-                rule, centre = piece.spec.rule, piece.centre(changed)
-                merge(rule, centre, piece.load(load), self.workers, self._function)
+                merge(piece.spec.rule, piece.values(changed), piece.push(push), self.workers, self._function)
         except BaseException as error:
             raise CombinerError from error
         if changed is not values:
@@ -183,36 +182,36 @@ class ServerValues:
             return self._version
 
     def places(self) -> dict[str, Any]:
-        """Return where each worker stood when it pushed last."""
+        """Return where each worker was in its rows at its last push."""
         with self._changed:
             return {str(rank): worker.place for rank, worker in self._known.items() if worker.place}
 
-    def await_others(self, rank: int, come_by: float, within: float) -> tuple[list[int], list[int]]:
-        """Wait until no other worker will push any more; return those still waited for, and those not done.
+    def await_others(self, rank: int, connect_by: float, within: float) -> tuple[list[int], list[int]]:
+        """Wait until no other worker will push any more; return those still expected, and those not done.
 
-        A slow worker may take as long as it likes: whoever asked is told of it, and asks again. That a worker is
-        stopped is noticed by its task, which ends it.
+        There is no limit for a slow worker: the caller is told which workers are still expected, and asks again. The
+        task of a stopped worker notices that and ends it.
 
         Args:
-            rank: Who waits.
-            come_by: When, on the monotonic clock, a worker that has not come at all will not come any more.
+            rank: The worker that waits.
+            connect_by: When, on the monotonic clock, a worker that never connected is no longer expected.
             within: Seconds until there must be an answer.
         """
         others = [other for other in range(self.workers) if other != rank]
         end = time.monotonic() + within
         with self._changed:
-            while (awaited := [other for other in others if self._is_awaited(other, come_by)]) and (
+            while (expected := [other for other in others if self._is_expected(other, connect_by)]) and (
                 left := end - time.monotonic()
             ) > 0:
-                until_come_by = come_by - time.monotonic()
-                self._changed.wait(min(left, until_come_by) if until_come_by > 0 else left)
+                until_connect_by = connect_by - time.monotonic()
+                self._changed.wait(min(left, until_connect_by) if until_connect_by > 0 else left)
             unfinished = [
                 other for other in others if other not in self._known or not self._known[other].is_done
             ]
-            return awaited, unfinished
+            return expected, unfinished
 
-    def _is_awaited(self, rank: int, come_by: float) -> bool:
+    def _is_expected(self, rank: int, connect_by: float) -> bool:
         if rank in self._lost:
             return False
         worker = self._known.get(rank)
-        return time.monotonic() < come_by if worker is None else worker.is_here and not worker.is_done
+        return time.monotonic() < connect_by if worker is None else worker.is_connected and not worker.is_done
