@@ -45,10 +45,10 @@ def test_a_stopped_worker_is_missed(spark_cluster: "SparkSession", tmp_path: Pat
 
 def join(ctx: Any) -> tuple[Any, Any]:
     """Take part in periodic averaging with one number."""
-    from emberflow.strategies.periodic.value_layout import Spec
+    from emberflow.strategies.periodic.value_layout import VariableSpec
 
     client = ctx._services.averaging.client()
-    specs = [Spec(size=1, dtype="float64", rule="delta")]
+    specs = [VariableSpec(size=1, dtype="float64", rule="delta")]
     return client, client.open(specs, [np.zeros(1)], "delta")[0]
 
 

@@ -42,7 +42,7 @@ def is_refused(address: str) -> bool:
         stranger.settimeout(10)
         assert stranger.recv(64).startswith(b"emberflow/")
         stranger.sendall(bytes(64))
-        return stranger.recv(64) == bytes(32) and stranger.recv(64) == b""  # refused, then hung up on
+        return stranger.recv(64) == bytes(32) and stranger.recv(64) == b""  # refused, then disconnected
 
 
 def test_two_workers_learn_digits_together(spark_gpus: "SparkSession", tmp_path: Path) -> None:

@@ -111,21 +111,21 @@ def test_a_node_that_is_gone_is_done_without() -> None:
 def test_a_node_that_does_not_answer_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     """A stopped process: its kernel takes the question, and nobody answers it."""
     with nodes([4, 8], exchange_timeout=0.5) as (first, second):
-        with second._taking:
+        with second._lock:
             assert drain(first, 0) == [(0, number) for number in range(4)]
         assert f"Rank 1 at {second.address} gives no more rows: it did not answer for 0.5 s" in caplog.text
         assert "exchange_timeout" in caplog.text
 
 
 @pytest.mark.fault
-def test_a_stranger_gets_no_rows() -> None:
+def test_an_unauthenticated_node_gets_no_rows() -> None:
     from emberflow.strategies.parameter_server.row_exchange import PeerRows
 
     with nodes([4]) as (only,):
         stranger = PeerRows([only.address], key=b"x" * 32, rank=0)
         stranger._addresses = {0: only.address}
         with pytest.raises(PeerError):
-            stranger._ask(0, "train", 0, [])
+            stranger._request(0, "train", 0, [])
         assert len(drain(only, 0)) == 4
 
 

@@ -202,11 +202,11 @@ def test_a_push_whose_answer_was_lost_counts_once() -> None:
         server = client._servers[0]
         assert server.connection is not None
         answer = server.answer
-        hung_up = []
+        dropped = []
 
         def fail_once(wait: float) -> Any:
-            if not hung_up:
-                hung_up.append(answer(wait))  # the server has applied it; we act as if its answer never came
+            if not dropped:
+                dropped.append(answer(wait))  # the server has applied it; we act as if its answer never came
                 raise ConnectionResetError
             return answer(wait)
 
@@ -262,7 +262,7 @@ def test_the_chief_gets_what_all_have_pushed_though_some_are_slow_and_some_are_l
         chief.exchange([array(START + 1)])
         final = pool.submit(chief.finish, [array(0.0)])
         slow.exchange([value + 10])
-        dying.close()  # without a word
+        dying.close()  # without a message
         assert not final.done()
         slow.exchange([array(START + 21)])
         slow.leave()
@@ -381,7 +381,7 @@ def test_another_model_is_refused() -> None:
 
 
 @pytest.mark.fault
-def test_a_stranger_is_refused() -> None:
+def test_an_unauthenticated_worker_is_refused() -> None:
     with servers() as made:
         chief, _ = join(made, 0, [array(START)])
         server, address = made[0]

@@ -245,7 +245,7 @@ def test_a_missing_rank_is_named_at_the_deadline() -> None:
     absent.close()
 
 
-def test_the_door_is_shut_once_the_peers_are_in() -> None:
+def test_the_listener_is_closed_once_the_peers_are_connected() -> None:
     with joined(2):
         pass
     listener = Ring.listen("127.0.0.1")
