@@ -121,7 +121,10 @@ class _WorkerSession:
             self._connection.send(FrameKind.ANSWER, {})
             return False
         if self.rank < 0:
-            raise PeerError("A worker must open first. Received: another frame.", fix="Update emberflow.")
+            raise PeerError(
+                f"A worker must open first. Received: frame kind {kind}.",
+                fix="Check that all nodes run the same version of emberflow.",
+            )
         if kind == FrameKind.PUSH:
             self._connection.receive_arrays(nbytes, self._push)
             stale, counted = self._values.push(self.rank, fields, self._push)

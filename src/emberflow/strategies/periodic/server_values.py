@@ -141,25 +141,25 @@ class ServerValues:
             self._lost.add(rank)
             self._changed.notify_all()
 
-    def push(self, rank: int, facts: dict[str, Any], push: Array) -> tuple[int, bool]:
+    def push(self, rank: int, fields: dict[str, Any], push: Array) -> tuple[int, bool]:
         """Merge a push into the values; return its staleness, and whether it was merged.
 
         A push that was received before, from this attempt or an earlier one, is not merged again.
         """
         with self._changed:
             worker, layout, values = self._known[rank], self.layout, self._values
-            if layout is None or values is None or facts["attempt"] != worker.attempt:
+            if layout is None or values is None or fields["attempt"] != worker.attempt:
                 raise PeerError(
-                    f"Worker {rank} must open before it pushes. Received: attempt={facts['attempt']}.",
+                    f"Worker {rank} must open before it pushes. Received: attempt={fields['attempt']}.",
                     fix="Check that all nodes run the same version of emberflow.",
                 )
-            if facts["number"] <= worker.applied:
+            if fields["number"] <= worker.applied:
                 self.record.repeated += 1
                 return 0, False
             self._merge(layout, values, push)
             self._version += 1
-            worker.applied, worker.place = facts["number"], facts.get("place")
-            return self.record.add(rank, facts["pulled"], self._version), True
+            worker.applied, worker.place = fields["number"], fields.get("place")
+            return self.record.add(rank, fields["pulled"], self._version), True
 
     def _merge(self, layout: Layout, values: Array, push: Array) -> None:
         """Merge a push into the values atomically: if your function raises, none of the push is kept."""
