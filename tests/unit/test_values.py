@@ -53,7 +53,7 @@ class Driver:
     def delivery(self, rank: int = 0, key: bytes = KEY, **more: Any) -> ValueClient:
         size = 0 if self.shipment.data else self.shipment.size
         told = ValuePlan(function_bytes=size, **more)
-        return ValueClient(told, dialled_plan(self.hub.port), key, rank, is_dialled=True)
+        return ValueClient(told, dialled_plan(self.hub.port), key, rank, has_driver=True)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def test_a_driver_that_stops_in_the_middle_is_told_by_the_task_within_the_timeou
     hub.on_values = greet
     try:
         plan = dialled_plan(hub.port, exchange_timeout=0.3)
-        delivery = ValueClient(ValuePlan(), plan, KEY, 0, is_dialled=True)
+        delivery = ValueClient(ValuePlan(), plan, KEY, 0, has_driver=True)
         with contextlib.closing(delivery), value_of(bytes(64 * MB)) as value:
             ending, known = delivery.deliver(value, 64 * MB)
         assert ending == "undelivered"

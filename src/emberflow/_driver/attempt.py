@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from emberflow._driver.console import Console, warn_undialled
+from emberflow._driver.console import Console, warn_driver_unreachable
 from emberflow._driver.events import (
     AttemptEvent,
     Gone,
@@ -117,13 +117,13 @@ class Attempt:
         return self._rows
 
     @property
-    def is_chief_dialled(self) -> bool:
-        """Whether the chief's task has reached the driver."""
+    def has_chief_joined(self) -> bool:
+        """Whether the task of the chief has connected to the driver."""
         return 0 in self._hosts
 
     def _show_late(self) -> None:
         """Show metrics and the end of the log of nodes that had no connection to the driver: their rows hold both."""
-        self._warn_undialled()
+        self._warn_driver_unreachable()
         for row in self._rows or ():
             if row["part"] == 0 and row["rank"] not in self._hosts:
                 outcome = Outcome.from_json(row["outcome"])
@@ -132,10 +132,10 @@ class Attempt:
                 if outcome.log_tail:
                     self._console.lines(outcome.rank, outcome.log_tail)
 
-    def _warn_undialled(self) -> None:
+    def _warn_driver_unreachable(self) -> None:
         if not self._is_warned and self._plan.driver_address:
             self._is_warned = True
-            warn_undialled(self._plan.driver_address[0])
+            warn_driver_unreachable(self._plan.driver_address[0])
 
     def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
         """Handle events until `is_over`, or for `timeout` seconds."""
@@ -241,7 +241,7 @@ class Attempt:
         if self._silent_since is not None and now >= self._silent_since + deadlines.UNDIALLED_TIMEOUT:
             self._silent_since = None
             self._deadline = None  # the tasks run and keep the start's deadline themselves
-            self._warn_undialled()
+            self._warn_driver_unreachable()
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             raise start_timeout_error(self._plan, self._hosts, self._ready)

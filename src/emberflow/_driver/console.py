@@ -102,7 +102,7 @@ def _shown(name: str, value: float) -> str:
     return f"{number} {head}/{unit}" if per else f"{name} {number}"
 
 
-def warn_undialled(host: str | None) -> None:
+def warn_driver_unreachable(host: str | None) -> None:
     """Warn that nothing can be shown of the nodes while they run."""
     log.warning(
         "Executors cannot reach this process at %s: output and progress come when the run is over. "

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.checkpoint_plan import drop_if_empty, plan_checkpoints
 from emberflow._driver.cluster_facts import ClusterFacts
-from emberflow._driver.console import Console, warn_undialled
+from emberflow._driver.console import Console, warn_driver_unreachable
 from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job
 from emberflow._driver.profiles import common_profile
@@ -79,7 +79,7 @@ def supervise(
         except EmberflowError as error:
             is_unreachable = error.cause is FailureCause.DRIVER_UNREACHABLE
             if is_unreachable and plan.meeting == "driver" and len(plan.stages) == 1:
-                warn_undialled(config.driver_host or facts.driver_host)
+                warn_driver_unreachable(config.driver_host or facts.driver_host)
                 plan = dataclasses.replace(plan, meeting="barrier")
                 continue
             is_not_fetched = error.cause is FailureCause.FUNCTION_NOT_FETCHED
@@ -130,7 +130,7 @@ def _run_attempt(
             rows = attempt.run()
             values = collect_values(rows, server, addressed, key)
         except BaseException:
-            if not attempt.is_chief_dialled:
+            if not attempt.has_chief_joined:
                 drop_stored(addressed)
             raise
         if addressed.checkpoints:

@@ -78,7 +78,7 @@ class Checkpoints:
                     'ctx.save_checkpoint(lambda folder: model.save(folder / "model.keras"), step=step).',
                 )
             storage.put_folder(local, url)
-        if not self._is_outlived():
+        if not self._is_superseded():
             for old in steps_of(self._plan.own)[:-KEPT]:
                 _drop(old)
         return url
@@ -119,7 +119,7 @@ class Checkpoints:
         self._copy = (url, local)
         return local
 
-    def _is_outlived(self) -> bool:
+    def _is_superseded(self) -> bool:
         """Whether a later attempt has begun: it may be reading what this attempt would delete."""
         return any(number > self._plan.number for number, _ in attempts_in(self._plan.folder))
 

@@ -75,7 +75,7 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         driver = _dial(spec, me, host)
         if driver is not None:
             held.callback(driver.close)
-        values = ValueClient(spec.values, spec.plan, spec.key, me.rank, is_dialled=driver is not None)
+        values = ValueClient(spec.values, spec.plan, spec.key, me.rank, has_driver=driver is not None)
         held.callback(values.close)
         try:
             outcome, value = _run_node(spec, me, host, driver, context, batches, values)

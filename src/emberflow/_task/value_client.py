@@ -59,7 +59,7 @@ class ValueClient:
         plan: The attempt's plan.
         key: The attempt's secret.
         rank: This task's node.
-        is_dialled: Whether this task has reached the driver's hub.
+        has_driver: Whether this task has reached the driver's hub.
         is_late: Whether to dial only when there is a large value: for tasks that need the driver for nothing else.
     """
 
@@ -70,7 +70,7 @@ class ValueClient:
         key: bytes,
         rank: int,
         *,
-        is_dialled: bool = False,
+        has_driver: bool = False,
         is_late: bool = False,
     ) -> None:
         self._values = values
@@ -80,7 +80,7 @@ class ValueClient:
         self._is_late = is_late
         self._no_driver = "it cannot reach the driver"
         is_needed = rank == 0 or (values.function_bytes and not values.artifact)
-        self._sock = self._dial() if is_dialled and is_needed else None
+        self._sock = self._dial() if has_driver and is_needed else None
 
     def close(self) -> None:
         """Close the connection."""
