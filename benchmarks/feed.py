@@ -117,7 +117,7 @@ class Measured:
         return seconds
 
     def rates(self) -> dict[str, Any]:
-        """Return rows a second and a CPU-second, as a whole and without what the side takes to start."""
+        """Return rows per second and per CPU-second, in all and without the start of the side."""
         whole = next(size for size in self._rows if size != "few")
         rows = self._rows[whole]
         seconds, cpu = statistics.median(self.seconds[whole]), statistics.median(self.cpu[whole])

@@ -26,7 +26,7 @@ REPEATS = 5
 ROWS = {"mlp": 60_000, "cnn": 20_000}
 KINDS = ("array", "binary")
 SIDES = ("no_model", "emberflow", "predict_batch_udf", "pandas_udf")
-TFOS_ROWS = 6_000  # of the same files: it takes a fiftieth of the others' rows a second
+TFOS_ROWS = 6_000  # of the same files: it has a fiftieth of the others' rows per second
 GOALS = {"no_model": 0.85, "predict_batch_udf": 1.3, "tfmodel": 10.0}
 
 

@@ -36,7 +36,7 @@ def train(notes: Path, ctx: Any) -> dict[str, Any]:
 
 
 def is_refused(address: str) -> bool:
-    """Tell whether the server hangs up on somebody without the key."""
+    """Tell whether the server closes the connection of a client without the key."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as stranger:
         stranger.settimeout(10)

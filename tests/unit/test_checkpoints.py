@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, each attempt its own, and late ones of older attempts do no harm."""
+"""Checkpoints: atomic, each attempt its own, and late ones of older attempts do no harm."""
 
 import dataclasses
 import itertools

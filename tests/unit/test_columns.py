@@ -48,8 +48,8 @@ def facts_of(*batches: Any) -> Shards:
 
 def plan(array: Any, **column_options: Any) -> Column:
     batch = pa.RecordBatch.from_arrays([array], ["c"])
-    wish = ColumnOptions(**{name: {"c": value} for name, value in column_options.items()})
-    return plan_columns(facts_of(batch), wish)["c"]
+    options = ColumnOptions(**{name: {"c": value} for name, value in column_options.items()})
+    return plan_columns(facts_of(batch), options)["c"]
 
 
 def rows_of(column: Column, wire: list[Any]) -> list[Any]:
@@ -103,7 +103,7 @@ CASES: list[tuple[str, Any, dict[str, Any], str, tuple[int, ...], int, list[Any]
     ("pixels of any length", pa.array([b"\1\2", b"", b"\3\4\5\6"]), {"dtypes": "uint8", "shapes": (None, 2)}, "uint8", (2,), 1, [[[1, 2]], [], [[3, 4], [5, 6]]]),
     ("array", pa.array([[1.0, 2.0], [3.0, 4.0]]), {}, "float64", (2,), 0, [[1, 2], [3, 4]]),
     ("array with a shape", pa.array([[1, 2, 3, 4]]), {"shapes": (2, 2)}, "int64", (2, 2), 0, [[[1, 2], [3, 4]]]),
-    ("array, ragged by wish", pa.array([[1, 2], [3, 4]]), {"shapes": (None,)}, "int64", (), 1, [[1, 2], [3, 4]]),
+    ("array, ragged by option", pa.array([[1, 2], [3, 4]]), {"shapes": (None,)}, "int64", (), 1, [[1, 2], [3, 4]]),
     ("array of any length", pa.array([[1], [], [2, 3]]), {}, "int64", (), 1, [[1], [], [2, 3]]),
     ("large array", pa.array([[1], [2]], pa.large_list(pa.int32())), {}, "int32", (1,), 0, [[1], [2]]),
     ("fixed array", pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), {}, "int32", (2,), 0, [[1, 2], [3, 4]]),

@@ -12,7 +12,7 @@ def test_the_text_is_problem_then_fix() -> None:
 
 def test_a_failed_node_keeps_everything_over_a_pickle() -> None:
     error = NodeFailedError(
-        "Worker 3 on b failed.", "Mend it.", rank=3, role="worker", host="b", log_tail="last\n", others=["o"]
+        "Worker 3 on b failed.", "Fix it.", rank=3, role="worker", host="b", log_tail="last\n", others=["o"]
     )
     error.remote_traceback = "Traceback ...\nValueError: nan loss"
     error.exception_type = "ValueError"

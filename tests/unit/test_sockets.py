@@ -155,7 +155,7 @@ def test_a_port_that_served_a_moment_ago_can_be_had_again(few_ports: tuple[int, 
         listener = sockets.listen("127.0.0.1", ports=one)
         with contextlib.closing(Acceptor(listener, key=KEY, purpose="p", admit=admitted.put)):
             client = sockets.dial("127.0.0.1", one[0], KEY, "p", WITHIN)
-            admitted.get(timeout=WITHIN).close()  # the server hangs up first, and the kernel remembers it
+            admitted.get(timeout=WITHIN).close()  # the server closes first, and the kernel remembers it
             client.close()
 
 
