@@ -290,7 +290,9 @@ def test_a_killed_and_a_stopped_process_are_errors_in_time(kill: signal.Signals)
             assert child.stdout.readline() == "ready\n"
             start = time.monotonic()
             threading.Timer(0.1, os.kill, (child.pid, kill)).start()
-            words = "ended without a word" if kill == signal.SIGKILL else "did not answer for 0.4 s"
+            words = (
+                "exited without reporting a result" if kill == signal.SIGKILL else "did not answer for 0.4 s"
+            )
             with pytest.raises(PeerError, match=f"Rank 1 {words}"):
                 ring.sum_arrays([np.ones(10_000, np.float32)])
             assert time.monotonic() - start < (0.5 if kill == signal.SIGKILL else 2.5)

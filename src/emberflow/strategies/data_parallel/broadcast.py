@@ -1,4 +1,4 @@
-"""The chief's weights and seeds to all ranks; moving statistics averaged over them."""
+"""Sends the chief's weights and seeds to all ranks, and averages moving statistics over them."""
 
 import zlib
 from collections.abc import Sequence
@@ -12,26 +12,28 @@ from emberflow.strategies.data_parallel.replica import Replica, Variable
 from emberflow.strategies.transport.interface import Transport
 
 _SEED_STEP = 0x9E3779B1  # a large odd number: neighbouring ranks get seeds that are far apart
+_SEED_STRIDE = 7919  # a prime: the layers' seeds differ also for runs whose seeds are close to each other
+LEAST_ROWS = 1e-6  # for ranks without rows, so that the sum of the weights is not 0
 
 
-def spread_model(replica: Replica) -> None:
+def broadcast_model(replica: Replica) -> None:
     """Give all ranks the chief's weights, and seeds that differ from rank to rank. Not inside a graph."""
     model = replica.model
     weights = {id(variable) for variable in model.weights}
     seeds = [variable for variable in model.variables if id(variable) not in weights]
     _check_same(replica.transport, model.variables)
-    if replica.seed is not None and not replica.is_spread:
+    if replica.seed is not None and not replica.is_broadcast:
         for place, state in enumerate(seeds):
-            state.assign(np.array([replica.seed + place * 7919, 0]))
-    spread(replica.transport, model.variables)
+            state.assign(np.array([replica.seed + place * _SEED_STRIDE, 0]))
+    broadcast(replica.transport, model.variables)
     for state in seeds:
         state.assign(
             tf.convert_to_tensor(state) + tf.constant([replica.transport.rank * _SEED_STEP, 0], state.dtype)
         )
-    replica.is_spread = True
+    replica.is_broadcast = True
 
 
-def spread_optimizer(replica: Replica) -> None:
+def broadcast_optimizer(replica: Replica) -> None:
     """Give all ranks the chief's optimizer state, if it has one."""
     optimizer = replica.model.optimizer
     if optimizer is None:
@@ -40,10 +42,10 @@ def spread_optimizer(replica: Replica) -> None:
     if int(is_built):
         if not optimizer.built:
             optimizer.build(replica.model.trainable_variables)
-        spread(replica.transport, optimizer.variables)
+        broadcast(replica.transport, optimizer.variables)
 
 
-def spread(transport: Transport, variables: Sequence[Variable]) -> None:
+def broadcast(transport: Transport, variables: Sequence[Variable]) -> None:
     """Assign the chief's values on all ranks."""
     values = [tf.convert_to_tensor(variable) for variable in variables]
     mine = values if transport.rank == 0 else [tf.zeros_like(value) for value in values]
@@ -52,26 +54,26 @@ def spread(transport: Transport, variables: Sequence[Variable]) -> None:
 
 
 def average_statistics(replica: Replica) -> None:
-    """Average what the ranks' own batches moved (BatchNorm's statistics), weighted by rows.
+    """Average what the ranks' own batches changed (BatchNorm's statistics), weighted by rows.
 
-    Only what differs is touched: the mean of equal numbers need not be that number.
+    Only what differs is averaged: rounding may change the mean of equal numbers.
     """
     if not replica.has_trained:
         return
     replica.has_trained = False
-    variables = differing(replica)
+    variables = differing_variables(replica)
     if not variables:
         return
-    rows = tf.maximum(replica.rows_seen, 1e-6)
-    weighed = [_as_float(variable) * rows for variable in variables]
-    total, *sums = replica.transport.sum([rows, *weighed])
+    rows = tf.maximum(replica.rows_seen, LEAST_ROWS)
+    weighted = [_as_float(variable) * rows for variable in variables]
+    total, *sums = replica.transport.sum([rows, *weighted])
     for variable, value in zip(variables, sums, strict=True):
         variable.assign(tf.cast(value / total, variable.dtype))
     replica.rows_seen.assign(0.0)
 
 
-def differing(replica: Replica) -> list[Variable]:
-    """Return the variables without gradients that are not the same on all ranks; a question to all of them."""
+def differing_variables(replica: Replica) -> list[Variable]:
+    """Return the variables without gradients that differ between ranks; all ranks must call it."""
     candidates = list(replica.model.non_trainable_weights)
     if not candidates:
         return []
@@ -85,12 +87,12 @@ def _as_float(variable: Variable) -> Any:
 
 
 def _check_same(transport: Transport, variables: Sequence[Variable]) -> None:
-    """Compare what the ranks built before the first tensor of another shape hangs or spoils a sum."""
+    """Compare what the ranks built, before a tensor of another shape blocks or corrupts a sum."""
     built = repr([(tuple(variable.shape), variable.dtype) for variable in variables])
-    prints = np.asarray(transport.gather(tf.constant([zlib.crc32(built.encode())], tf.int64)))
-    others = [rank for rank, each in enumerate(prints) if each != prints[0]]
+    checksums = np.asarray(transport.gather(tf.constant([zlib.crc32(built.encode())], tf.int64)))
+    others = [rank for rank, each in enumerate(checksums) if each != checksums[0]]
     if others:
         raise ModelError(
             f"All ranks must build the same model as rank 0. Received: another model on ranks={others}",
-            "Let your function build the model from its arguments only, not from the rank or the rows.",
+            "Build the model from your function's arguments only, not from the rank or the rows.",
         )

@@ -12,7 +12,7 @@ import keras
 
 import tensorflow as tf
 from emberflow.errors import ModelError
-from emberflow.strategies.data_parallel.broadcast import spread_model
+from emberflow.strategies.data_parallel.broadcast import broadcast_model
 from emberflow.strategies.data_parallel.fitting import hook_fit
 from emberflow.strategies.data_parallel.gradients import hook_optimizer
 from emberflow.strategies.data_parallel.metric_state import hook_metrics, reduce_logs
@@ -22,7 +22,7 @@ from emberflow.strategies.transport.interface import Transport
 
 
 def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> Any:
-    """Train this model on all ranks at once: `fit` then gives what one process over all rows would give.
+    """Train this model on all ranks at once: `fit` then has the result of one process over all rows.
 
     Call it on all ranks, with the same model, compiled or not. Batches are per rank and may be uneven or
     empty; gradients, losses and metrics are those of all ranks' rows together. `predict` stays local.
@@ -42,7 +42,7 @@ def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> 
         return model
     replica = Replica(model, transport, seed)
     if model.built and model.variables:
-        spread_model(replica)
+        broadcast_model(replica)
     if transport.ranks == 1:  # plain Keras, at its full speed
         return model
     _hook_steps(replica)
@@ -58,8 +58,8 @@ def _is_distributed(model: Any, transport: Transport) -> bool:
     known = getattr(vars(model).get("fit"), "transport", None)
     if known not in (None, transport):
         raise ModelError(
-            f"A model can be distributed once. Received: model={model.name!r}, distributed over other connections",
-            "Build a new model in each run, and set its weights by set_weights(old.get_weights()).",
+            f"A model can be distributed once. Received: model={model.name!r}, distributed before",
+            "Build a new model in each run; copy weights with new.set_weights(old.get_weights()).",
         )
     return known is not None
 
@@ -79,7 +79,7 @@ def _follow_compile(replica: Replica) -> None:
     check_compiled(model)
     check_layers(model)
     replica.is_prepared = False
-    model.train_function = None  # what was traced before knows nothing of the hooks
+    model.train_function = None  # what was traced before has no hooks
     model.test_function = None
     for optimizer in optimizers_of(model):
         hook_optimizer(replica, optimizer)
@@ -110,7 +110,7 @@ def _hook_steps(replica: Replica) -> None:
 
 
 def _check_reduced(replica: Replica, step: Step) -> None:
-    """A step that trains without a Keras optimizer would train each rank on its own, and nobody would notice."""
+    """Refuse a step without a Keras optimizer: it would silently train each rank on its own."""
     if replica.model.trainable_weights and not step.is_reduced:
         raise ModelError(
             "A training step must apply its gradients by a Keras optimizer that is an attribute of the model. "
@@ -120,10 +120,10 @@ def _check_reduced(replica: Replica, step: Step) -> None:
 
 
 def _prepare(replica: Replica, data: Any) -> None:
-    """Build what is built by the first batch, before a step looks at it, and start from the chief's weights.
+    """Build what the first batch would build, and start from the chief's weights.
 
-    A step that is traced needs the variables' values from before it ran, also of those that its own first
-    run would make: the trackers of single outputs' losses, and all weights of a model without input shape.
+    A traced step needs the values of all variables before it runs, including those that its first run would
+    create: the trackers of single outputs' losses, and all weights of a model without input shape.
     """
     if replica.is_prepared:
         return
@@ -134,14 +134,14 @@ def _prepare(replica: Replica, data: Any) -> None:
         if not model.built or has_trackers:
             specs = tf.nest.map_structure(_spec_of, data)
             tf.function(lambda batch: _build(model, batch, has_trackers)).get_concrete_function(specs)
-        if not replica.is_spread:
+        if not replica.is_broadcast:
             check_layers(model)
-            spread_model(replica)
+            broadcast_model(replica)
     replica.is_prepared = True
 
 
 def _build(model: Any, batch: Any, has_trackers: bool) -> None:
-    """Call the model once in a graph that nobody runs."""
+    """Call the model once in a graph that is never run."""
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     prediction = model(x)
     if has_trackers:

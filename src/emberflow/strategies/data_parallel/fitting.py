@@ -1,4 +1,4 @@
-"""`fit` and `evaluate` on many ranks: which callbacks run where, where to start, and when all stop."""
+"""`fit` and `evaluate` on many ranks: which callbacks run on which rank, the first epoch, and when all ranks stop."""
 
 import contextlib
 import inspect
@@ -11,12 +11,12 @@ import numpy as np
 
 import tensorflow as tf
 from emberflow.errors import PeerError
-from emberflow.strategies.data_parallel.broadcast import spread_model, spread_optimizer
+from emberflow.strategies.data_parallel.broadcast import broadcast_model, broadcast_optimizer
 from emberflow.strategies.data_parallel.replica import Replica
 from emberflow.strategies.transport.interface import Transport
 from emberflow.strategies.transport.nccl_errors import nccl_error
 
-# These write files or talk to servers, and do nothing else: one rank is enough.
+# These only write files or send to servers: one rank is enough.
 CHIEF_ONLY = (
     keras.callbacks.BackupAndRestore,
     keras.callbacks.CSVLogger,
@@ -37,20 +37,20 @@ def hook_fit(replica: Replica) -> None:
         given = inspect.signature(inner_fit).bind(*args, **kwargs)
         given.apply_defaults()
         with peer_errors(replica.transport):
-            _join(replica, inner_fit, given.arguments)
+            _align_arguments(replica, inner_fit, given.arguments)
             return inner_fit(*given.args, **given.kwargs)
 
-    fit.transport = replica.transport  # type: ignore[attr-defined] # says that the model is distributed
+    fit.transport = replica.transport  # type: ignore[attr-defined] # marks the model as distributed
     fit.replica = replica  # type: ignore[attr-defined]
     model.fit = fit
-    model.evaluate = _guarded_evaluate(replica, model.evaluate)
+    model.evaluate = _evaluate_of_all_ranks(replica, model.evaluate)
     for name in ("train_on_batch", "test_on_batch"):
-        setattr(model, name, _guarded(replica, getattr(model, name)))
+        setattr(model, name, _with_peer_errors(replica, getattr(model, name)))
 
 
 @contextlib.contextmanager
 def peer_errors(transport: Transport) -> Iterator[None]:
-    """Raise the transport's own error, which a graph hides behind one of TensorFlow's."""
+    """Raise the transport's own error, which a graph replaces by one of TensorFlow's."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -66,7 +66,7 @@ def peer_errors(transport: Transport) -> Iterator[None]:
         raise
 
 
-def _guarded(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
+def _with_peer_errors(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with peer_errors(replica.transport):
             return inner(*args, **kwargs)
@@ -74,20 +74,20 @@ def _guarded(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _guarded_evaluate(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
+def _evaluate_of_all_ranks(replica: Replica, inner: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(*args: Any, **kwargs: Any) -> Any:
         if not replica.is_chief and kwargs.get("verbose", "auto") == "auto":
             kwargs["verbose"] = 0
         with peer_errors(replica.transport):
             logs = inner(*args, **kwargs)
-        # Keras has no names for the results where it saw no batch; callbacks must see the same on all ranks.
+        # Without batches Keras returns no results; callbacks must see the same on all ranks.
         return {name: float(value) for name, value in replica.results.items()} if logs == {} else logs
 
     return evaluate
 
 
-def _join(replica: Replica, inner_fit: Callable[..., Any], given: dict[str, Any]) -> None:
-    """Change the arguments of `fit` so that all ranks start alike and stop alike."""
+def _align_arguments(replica: Replica, inner_fit: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Change the arguments of `fit` so that all ranks start and stop at the same step."""
     callbacks = _as_list(given["callbacks"])
     mine = [each for each in callbacks if replica.is_chief or not isinstance(each, CHIEF_ONLY)]
     start = 0
@@ -95,66 +95,66 @@ def _join(replica: Replica, inner_fit: Callable[..., Any], given: dict[str, Any]
         start = _start_epoch(inner_fit, mine, given["initial_epoch"])
     elif given["verbose"] == "auto":
         given["verbose"] = 0
-    watches = any(_works_on_batches(each) for each in mine)
-    agreed = replica.transport.sum([tf.constant([start, int(watches)], tf.int64)])[0]
-    start, watching = (int(number) for number in np.asarray(agreed))
+    stops_at_batch = any(_may_stop_at_a_batch(each) for each in mine)
+    agreed = replica.transport.sum([tf.constant([start, int(stops_at_batch)], tf.int64)])[0]
+    start, any_stops_at_batch = (int(number) for number in np.asarray(agreed))
     if replica.model.built and replica.model.variables:
-        spread_model(replica)  # the chief may have restored a backup, or loaded weights
-    spread_optimizer(replica)
-    replica.stop_asked.assign(0.0)
+        broadcast_model(replica)  # the chief may have restored a backup, or loaded weights
+    broadcast_optimizer(replica)
+    replica.stop_requested.assign(0.0)
     replica.stop_agreed.assign(0.0)
-    kind = TogetherEachBatch if watching else Together
+    kind = StopAtSameStep if any_stops_at_batch else StopAtEpochEnd
     given["initial_epoch"] = start
     given["callbacks"] = [*mine, kind(replica)]
 
 
-class Together(keras.callbacks.Callback):  # type: ignore[misc]
-    """Stops all ranks at the end of the epoch in which one wants to stop. The last of all callbacks."""
+class StopAtEpochEnd(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stops all ranks at the end of the epoch in which one requests it. The last of all callbacks."""
 
     def __init__(self, replica: Replica) -> None:
         super().__init__()
         self._replica = replica
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Note that moving statistics will move."""
+        """Note that moving statistics will change."""
         self._replica.has_trained = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Ask all ranks whether one wants to stop."""
-        wish = float(self.model.stop_training) + self._replica.stop_asked
-        (wishes,) = self._replica.transport.sum([wish])
-        self.model.stop_training = bool(wishes > 0)
+        """Stop if any rank has requested it."""
+        requested = float(self.model.stop_training) + self._replica.stop_requested
+        (requests,) = self._replica.transport.sum([requested])
+        self.model.stop_training = bool(requests > 0)
 
 
-class TogetherEachBatch(Together):
-    """Stops all ranks at the same step, one after that in which a rank wanted to stop.
+class StopAtSameStep(StopAtEpochEnd):
+    """Stops all ranks at the same step, the one after that in which a rank requested it.
 
-    The wish travels with the next gradients, so that it costs nothing.
+    The request is sent with the next gradients, and needs no exchange of its own.
     """
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Turn a wish of this rank into a flag, and a flag of any rank into a stop."""
+        """Turn this rank's request into a flag, and a flag of any rank into a stop."""
         if bool(self._replica.stop_agreed > 0):
             self.model.stop_training = True
         elif self.model.stop_training:
             self.model.stop_training = False
-            self._replica.stop_asked.assign(1.0)
+            self._replica.stop_requested.assign(1.0)
 
 
-class _StartedError(Exception):
+class _StartEpochError(Exception):
     """Carries the first epoch out of `fit`."""
 
 
-class _Probe(keras.callbacks.Callback):  # type: ignore[misc]
+class _StartEpochProbe(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        raise _StartedError(epoch)
+        raise _StartEpochError(epoch)
 
 
 def _start_epoch(inner_fit: Callable[..., Any], callbacks: list[Any], initial_epoch: int) -> int:
     """Return the epoch that `fit` starts with: BackupAndRestore decides, inside of it, before the first epoch.
 
-    So `fit` is begun with these callbacks alone, and left before its first step. The backup is restored by
-    that, and its epoch can be told to the other ranks.
+    So `fit` is started with these callbacks alone, and left before its first step. That restores the backup,
+    and its epoch can be sent to the other ranks.
     """
     restorers = [each for each in callbacks if isinstance(each, keras.callbacks.BackupAndRestore)]
     try:
@@ -163,9 +163,9 @@ def _start_epoch(inner_fit: Callable[..., Any], callbacks: list[Any], initial_ep
             epochs=sys.maxsize,
             initial_epoch=initial_epoch,
             verbose=0,
-            callbacks=[*restorers, _Probe()],
+            callbacks=[*restorers, _StartEpochProbe()],
         )
-    except _StartedError as started:
+    except _StartEpochError as started:
         return int(started.args[0])
     return initial_epoch
 
@@ -176,9 +176,11 @@ def _as_list(callbacks: Any) -> list[Any]:
     return list(keras.tree.flatten(callbacks)) if callbacks else []
 
 
-def _works_on_batches(callback: Any) -> bool:
+def _may_stop_at_a_batch(callback: Any) -> bool:
     """Whether a callback may stop training in the middle of an epoch."""
-    if type(callback) in CHIEF_ONLY or getattr(callback, "async_safe", False):  # Keras calls these whenever
+    if type(callback) in CHIEF_ONLY or getattr(
+        callback, "async_safe", False
+    ):  # Keras may call these at any time
         return False
     return any(
         name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)

@@ -1,7 +1,7 @@
 """One reduction of all gradients, weighted by rows, before anything is clipped or accumulated.
 
 Keras gives each rank the mean over its own rows, so the gradient of one process over all rows is the sum of
-`rows * gradient` over ranks, divided by the sum of `rows`. Both sums travel together, with the wish to stop.
+`rows * gradient` over ranks, divided by the sum of `rows`. Both sums and the request to stop go together.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ def hook_optimizer(replica: Replica, optimizer: Any) -> None:
 def reduce_gradients(replica: Replica, grads: list[Any]) -> list[Any]:
     """Return the gradients of all ranks' rows; None stays None, slices stay slices."""
     step = replica.step
-    # Outside of a step (a loop of the user's own) nobody knows the rows: all ranks count the same.
+    # Outside of a step (in the user's own loop) the rows are unknown: all ranks have the same weight.
     rows = tf.constant(1.0) if step is None else step.rows
-    head = tf.stack([rows, replica.stop_asked])
+    head = tf.stack([rows, replica.stop_requested])
     dense = {place: grad for place, grad in enumerate(grads) if tf.is_tensor(grad) and not _is_sparse(grad)}
-    weighed = [
+    weighted = [
         tf.math.multiply_no_nan(_wide(grad), tf.cast(rows, _wide_type(grad))) for grad in dense.values()
     ]
-    head, *sums = replica.transport.sum([head, *weighed])
+    head, *sums = replica.transport.sum([head, *weighted])
     total, stop = head[0], head[1]
     replica.stop_agreed.assign(tf.maximum(replica.stop_agreed, stop))
     if step is not None:
@@ -49,9 +49,9 @@ def reduce_gradients(replica: Replica, grads: list[Any]) -> list[Any]:
 
 
 def _gather_slices(replica: Replica, grad: Any, rows: Tensor, total: Tensor) -> Any:
-    """Slices of all ranks one after the other: made dense, they would move rows that Adam leaves alone."""
-    weighed = tf.math.multiply_no_nan(_wide(grad.values), tf.cast(rows, _wide_type(grad)))
-    values = replica.transport.gather(weighed)
+    """Return all ranks' slices one after the other; as a dense gradient they would change rows that Adam skips."""
+    weighted = tf.math.multiply_no_nan(_wide(grad.values), tf.cast(rows, _wide_type(grad)))
+    values = replica.transport.gather(weighted)
     indices = replica.transport.gather(grad.indices)
     return tf.IndexedSlices(_divided(values, total, grad.dtype), indices, grad.dense_shape)
 

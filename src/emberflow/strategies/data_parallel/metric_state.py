@@ -45,8 +45,8 @@ def reduce_logs(replica: Replica, step: Step, logs: Any) -> Any:
     results = replica.model.get_metrics_result()
     bare = {name: tf.cast(value, tf.float32) for name, value in logs.items() if name not in results}
     if bare:
-        weighed = [tf.math.multiply_no_nan(value, step.rows) for value in bare.values()]
-        total, *sums = replica.transport.sum([step.rows, *weighed])
+        weighted = [tf.math.multiply_no_nan(value, step.rows) for value in bare.values()]
+        total, *sums = replica.transport.sum([step.rows, *weighted])
         bare = {name: tf.math.divide_no_nan(each, total) for name, each in zip(bare, sums, strict=True)}
     return {name: bare[name] if name in bare else results[name] for name in logs}
 

@@ -1,4 +1,4 @@
-"""Models that cannot be trained exactly on many ranks: refused, with a way out, before anything is trained."""
+"""Refuses models that cannot be trained exactly on many ranks, with a fix, before anything is trained."""
 
 import logging
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _log = logging.getLogger("emberflow")
 
 
 def check_compiled(model: Any) -> None:
-    """Refuse what would give other numbers than one process; switch off what cannot run."""
+    """Refuse what would give other results than one process; disable what cannot run."""
     for loss in keras.tree.flatten(getattr(model, "loss", None)):
         reduction = getattr(loss, "reduction", None)
         if isinstance(loss, keras.losses.Loss) and reduction not in ("sum_over_batch_size", "mean"):
@@ -22,23 +22,23 @@ def check_compiled(model: Any) -> None:
                 f'Write {type(loss).__name__}(reduction="sum_over_batch_size") and scale the learning rate.',
             )
     if model.jit_compile:
-        _log.warning("jit_compile is switched off: XLA cannot compile a step that talks to other workers.")
+        _log.warning("jit_compile is disabled: XLA cannot compile a step that exchanges with other workers.")
         model.jit_compile = False
 
 
 def check_layers(model: Any) -> None:
-    """Refuse layers that would silently do something else than they say."""
+    """Refuse layers that would silently do something else than documented."""
     for layer in layers_of(model):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
             raise ModelError(
                 "BatchNormalization cannot share its statistics over workers in each step. "
                 f"Received: synchronized=True in layer {layer.name!r}",
-                "Write synchronized=False (statistics of the worker's own batch), or use LayerNormalization.",
+                "Pass synchronized=False (statistics of the worker's own batch), or use LayerNormalization.",
             )
     if any(_masks(layer) for layer in layers_of(model)) and _gives_sequences(model):
         _log.warning(
             "The model masks steps of sequences: each worker's loss is the mean over its own unmasked steps, and "
-            "workers are weighed by rows, so results differ slightly from those of one process."
+            "workers are weighted by rows, so results differ slightly from those of one process."
         )
 
 
@@ -55,7 +55,7 @@ def layers_of(layer: Any) -> Iterator[Any]:
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """Return all optimizers in a model: that of `compile`, and those that a custom step keeps beside it."""
+    """Return all optimizers in a model: that of `compile`, and those of a custom step."""
     holders = [model, *layers_of(model)]
     found = [leaf for holder in holders for value in vars(holder).values() for leaf in _leaves(value)]
     unique = {id(each): each for each in found if isinstance(each, keras.optimizers.Optimizer)}

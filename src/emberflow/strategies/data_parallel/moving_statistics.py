@@ -1,8 +1,8 @@
 """Moving statistics in the middle of an epoch: those of each rank, for a checkpoint.
 
-Ranks move them by their own batches, and average them when an epoch is over (`spread.average_statistics`). A run
-that goes on from a checkpoint within an epoch ends where an undisturbed one does only if each rank gets its own
-back; averages alone would be weighted by other numbers of rows.
+Ranks change them by their own batches, and average them at the end of an epoch (`broadcast.average_statistics`). A
+run that resumes within an epoch has the same result as one without a restart only if each rank gets its own back:
+averages alone would be weighted by other numbers of rows.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
-from emberflow.strategies.data_parallel.broadcast import differing
+from emberflow.strategies.data_parallel.broadcast import LEAST_ROWS, differing_variables
 from emberflow.strategies.data_parallel.replica import Replica
 from emberflow.strategies.transport.interface import Array
 
@@ -22,7 +22,7 @@ _VALUES = " by rank"
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """What the ranks' own batches have moved since the epoch began.
+    """What the ranks' own batches have changed since the epoch began.
 
     Attributes:
         rows: Rows that each rank has trained on since then.
@@ -39,7 +39,7 @@ class Statistics:
 
     def mean(self) -> dict[int, Array]:
         """Return the average by place, weighted by rows, as it is at the end of an epoch."""
-        weights = np.maximum(self.rows, 1e-6)
+        weights = np.maximum(self.rows, LEAST_ROWS)
         means = {place: np.average(each, axis=0, weights=weights) for place, each in self.values.items()}
         return {place: mean.astype(self.values[place].dtype) for place, mean in means.items()}
 
@@ -49,7 +49,7 @@ class Statistics:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> "Statistics | None":
-        """Return what `to_arrays` wrote, or None where nothing of it is there."""
+        """Return what `to_arrays` returned, or None if it is not among the arrays."""
         if _ROWS not in arrays:
             return None
         names = [name for name in arrays if name.endswith(_VALUES) and name != _ROWS]
@@ -62,21 +62,21 @@ def gather_statistics(model: Any) -> Statistics | None:
     replica = _replica_of(model)
     if replica is None or not replica.has_trained:
         return None
-    moved = differing(replica)
-    if not moved:
+    changed = differing_variables(replica)
+    if not changed:
         return None
     places = {id(variable): place for place, variable in enumerate(model.variables)}
     gather = replica.transport.gather
     return Statistics(
         rows=np.asarray(gather(tf.reshape(tf.convert_to_tensor(replica.rows_seen), [1]))),
         values={
-            places[id(each)]: np.asarray(gather(tf.convert_to_tensor(each)[tf.newaxis])) for each in moved
+            places[id(each)]: np.asarray(gather(tf.convert_to_tensor(each)[tf.newaxis])) for each in changed
         },
     )
 
 
 def set_statistics(model: Any, statistics: Statistics) -> None:
-    """Give this rank its own of what `gather_statistics` returned; not if there are other ranks than then."""
+    """Give this rank its own part of what `gather_statistics` returned, if the number of ranks is the same."""
     replica = _replica_of(model)
     if replica is None or replica.transport.ranks != statistics.ranks:
         return

@@ -1,4 +1,4 @@
-"""What is known of one model that is trained on many ranks, and the step that it is in."""
+"""The state of one model that is trained on many ranks, and of its current step."""
 
 import contextlib
 from collections.abc import Iterator
@@ -37,9 +37,9 @@ class Step:
             self.total = total
 
     def settle(self) -> None:
-        """Undo what a step without rows did, else weigh its means by rows. Once in each step.
+        """Undo what a step without rows did, else weight its means by rows. Once per step.
 
-        Statistics of no rows are NaN, and so may be a loss; a rank without rows must add nothing.
+        Statistics of no rows are NaN, and so may be the loss; a rank without rows must add nothing.
         """
         if self._is_settled:
             return
@@ -51,7 +51,7 @@ class Step:
             if key in factors:
                 now = before + (now - before) * factors[key]
             variable.assign(tf.where(is_empty, before, now))
-        if self._statistics:  # among them may be frozen weights, too large to be written in each step
+        if self._statistics:  # may include frozen weights, too large to be written in each step
             tf.cond(is_empty, self._undo_statistics, lambda: tf.constant(0))
 
     def _undo_statistics(self) -> Tensor:
@@ -60,7 +60,7 @@ class Step:
         return tf.constant(0)
 
     def _factors(self) -> dict[int, Tensor]:
-        """Give a mean that counts each batch once the weight that the rank has in this step.
+        """Weight a mean that counts each batch once by the rank's share of the rows in this step.
 
         Keras counts the losses of single outputs so, and so do most custom steps: one process would have
         counted one batch of all ranks' rows once.
@@ -91,17 +91,17 @@ class Replica:
         self.transport = transport
         self.seed = seed
         self.step: Step | None = None
-        self.is_spread = False  # whether all ranks started from the chief's weights
-        self.is_prepared = False  # whether all state exists that a step needs to look at before it runs
+        self.is_broadcast = False  # whether all ranks started from the chief's weights
+        self.is_prepared = False  # whether all variables exist that a step reads before it runs
         self.has_trained = False  # whether there are moving statistics that were not averaged yet
         self.results: dict[str, Any] = {}  # of all ranks, when a training epoch or an evaluation last ended
-        self.stop_asked = tf.Variable(0.0, trainable=False, name="stop_asked")
+        self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.stop_agreed = tf.Variable(0.0, trainable=False, name="stop_agreed")
         self.rows_seen = tf.Variable(0.0, trainable=False, name="rows_seen")
 
     @property
     def is_chief(self) -> bool:
-        """Whether this rank writes for all."""
+        """Whether this rank writes files for all ranks."""
         return self.transport.rank == 0
 
     @property
@@ -111,7 +111,7 @@ class Replica:
 
     @contextlib.contextmanager
     def stepping(self, data: Any, *, is_training: bool) -> Iterator[Step]:
-        """Be in a step for the length of the block."""
+        """Set the current step for the block."""
         outer, self.step = self.step, Step(self, data, is_training=is_training)
         try:
             yield self.step

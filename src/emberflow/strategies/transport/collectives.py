@@ -1,7 +1,7 @@
 """TensorFlow's own collectives: the transport for GPUs, where they run on NCCL.
 
-They must exist before any TensorFlow op, once in a process, and their server listens on all interfaces without
-a key. Nothing of tf.distribute but its start is used: no scope, no replica.
+They must be started before any TensorFlow op, once per process, and their server listens on all interfaces without
+authentication. Of tf.distribute only the start is used: no scope, no replica.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _SUMMABLE = (tf.float32, tf.float64, tf.int64)  # not int32: TensorFlow refuses 
 
 
 def start_collectives(tf_config: str, *, receive_timeout: float = EXCHANGE_TIMEOUT) -> "Collectives":
-    """Start TensorFlow's server and meet the other ranks; to be called before any TensorFlow op.
+    """Start TensorFlow's server and wait for the other ranks; to be called before any TensorFlow op.
 
     Args:
         tf_config: The JSON text of TF_CONFIG. Chief and workers take part.
@@ -41,13 +41,13 @@ def start_collectives(tf_config: str, *, receive_timeout: float = EXCHANGE_TIMEO
 
 
 class Collectives:
-    """Sums and gathers tensors by TensorFlow's collective ops. Made by `start_collectives`."""
+    """Sums and gathers tensors by TensorFlow's collective ops. Created by `start_collectives`."""
 
     def __init__(self, rank: int, ranks: int, strategy: Any, receive_timeout: float) -> None:
         self.rank = rank
         self.ranks = ranks
         self.failure: PeerError | None = None  # TensorFlow's own errors say what happened
-        self.strategy = strategy  # keeps the watch over the peers' health alive
+        self.strategy = strategy  # must live: it checks the health of the other ranks
         self._timeout = receive_timeout
         # "auto" would mean TensorFlow's own ring over gRPC, also between GPUs.
         self._hint = "nccl" if tf.config.list_logical_devices("GPU") else "auto"
@@ -83,17 +83,17 @@ class Collectives:
 
     def _gather_uneven(self, tensor: Tensor) -> Tensor:
         wide = tf.cast(tensor, _summable(tensor.dtype))
-        shape = tf.shape(wide, tf.int64)  # int32 would be a tensor of the host, which NCCL does not take
+        shape = tf.shape(wide, tf.int64)  # int32 would be on the host, which NCCL does not accept
         sizes = self._gather(shape[:1])
         longest = tf.reduce_max(sizes)
-        # All ranks must give the same shape: the gaps are cut out again.
+        # All ranks must pass the same shape: the padding is removed again.
         gap = tf.concat([[longest - shape[0]], shape[1:]], 0)
         whole = self._gather(tf.concat([wide, tf.zeros(gap, wide.dtype)], 0))
         slices = [whole[rank * longest : rank * longest + sizes[rank]] for rank in range(self.ranks)]
         return tf.cast(tf.concat(slices, 0), tensor.dtype)
 
     def close(self) -> None:
-        """Wait for the others, since a rank that exits first breaks those that still work."""
+        """Wait for the others: a rank that exits first breaks the exchanges of those that still run."""
         with contextlib.suppress(tf.errors.OpError):
             self._reduce(tf.zeros([3]), deadlines.GOODBYE_TIMEOUT)
 
@@ -124,7 +124,7 @@ class Collectives:
 
 @contextlib.contextmanager
 def nccl_errors() -> Iterator[None]:
-    """Raise what NCCL refused as an error that says what to do."""
+    """Raise NCCL's errors as errors with a fix."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -27,7 +27,7 @@ class Transport(Protocol):
 
     @property
     def failure(self) -> PeerError | None:
-        """Why the transport broke, which inside a graph TensorFlow hides behind an error of its own."""
+        """Why the transport failed; inside a graph TensorFlow replaces it by an error of its own."""
 
     def sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over all ranks, the same bits on each rank."""
@@ -36,4 +36,4 @@ class Transport(Protocol):
         """Return all ranks' slices one after the other in rank order; first dimensions may differ."""
 
     def close(self) -> None:
-        """Leave the others. May be called twice."""
+        """Disconnect. May be called twice."""

@@ -1,9 +1,8 @@
-"""The keyed socket ring: the transport for CPUs.
+"""The authenticated socket ring: the transport for CPUs.
 
-Each rank holds two connections, from its left and to its right neighbour, proven by the run's key when
-they are made. A sum travels once around as a reduce-scatter and once as an all-gather, so that the bytes
-per rank do not grow with the number of ranks. This file knows numpy arrays only; `sum` and `gather` bring
-TensorFlow in when they are called.
+Each rank has two connections, from its left and to its right neighbour, authenticated by the run's key. A sum goes
+around the ring once as a reduce-scatter and once as an all-gather, so that the bytes per rank do not grow with the
+number of ranks. This file uses numpy arrays only; `sum` and `gather` import TensorFlow when they are called.
 """
 
 import contextlib
@@ -24,32 +23,32 @@ from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array, Tensor
 from emberflow.strategies.transport.packed_arrays import pack
-from emberflow.strategies.transport.ring_link import Link
+from emberflow.strategies.transport.ring_link import RingLink
 
-_CHUNK = 1 << 18  # bytes added at once: small enough to be in the cache still, large enough to be few
-_SMALL = 1 << 14  # up to here one trip with everything beats two trips with parts
+_CHUNK = 1 << 18  # bytes added at once: fits the processor's cache, and is large beside the cost of one call
+_SMALL = 1 << 14  # bytes; up to here one round with all data is faster than two rounds with parts of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """A rank's open door, until its left neighbour has come in.
+    """A rank's listening socket, until its left neighbour has connected.
 
     Attributes:
-        address: ``host:port``, to be told to the other ranks.
+        address: ``host:port``, which the other ranks must know.
     """
 
     address: str
     sock: socket.socket
 
     def close(self) -> None:
-        """Shut the door. May be called twice."""
+        """Stop listening. May be called twice."""
         self.sock.close()
 
 
 class Ring:
-    """Sums and gathers arrays and tensors over all ranks. Made by `Ring.listen`, then `Ring.connect`."""
+    """Sums and gathers arrays and tensors over all ranks. Created by `Ring.listen`, then `Ring.connect`."""
 
-    def __init__(self, rank: int, ranks: int, link: Link | None) -> None:
+    def __init__(self, rank: int, ranks: int, link: RingLink | None) -> None:
         self.rank = rank
         self.ranks = ranks
         self._link = link
@@ -58,7 +57,7 @@ class Ring:
 
     @staticmethod
     def listen(host: str) -> Listener:
-        """Open a door on this interface only, at a free port."""
+        """Listen on this interface only, at a free port."""
         sock = sockets.listen(host)
         return Listener(address=sockets.address_of(host, sock.getsockname()[1]), sock=sock)
 
@@ -73,14 +72,14 @@ class Ring:
         timeout: float = JOIN_TIMEOUT,
         receive_timeout: float = EXCHANGE_TIMEOUT,
     ) -> "Ring":
-        """Join the ring: wait for the left neighbour, go to the right one, and shut the door.
+        """Join the ring: accept the left neighbour, dial the right one, and stop listening.
 
         Args:
-            listener: Our own door, whose address stands in `addresses` at our rank.
+            listener: Our own listening socket, whose address is in `addresses` at our rank.
             rank: Our number.
             addresses: All ranks' addresses in rank order.
-            key: The run's secret; whoever cannot prove it is dropped and delays nobody.
-            timeout: Seconds until both neighbours must be there.
+            key: The run's secret; connections without it are dropped and delay nobody.
+            timeout: Seconds until both neighbours must be connected.
             receive_timeout: Seconds after which a rank that does not answer during training is an error.
         """
         ranks = len(addresses)
@@ -88,24 +87,24 @@ class Ring:
             if ranks == 1:
                 return cls(rank, 1, None)
             left, right = _neighbours(listener, addresses, rank, key, timeout)
-        link = Link(rank=rank, addresses=addresses, left=left, right=right, timeout=receive_timeout)
+        link = RingLink(rank=rank, addresses=addresses, left=left, right=right, timeout=receive_timeout)
         return cls(rank, ranks, link)
 
     @property
     def failure(self) -> PeerError | None:
-        """Why the ring broke; every later call raises it."""
+        """Why the ring failed; every later call raises it."""
         return None if self._link is None else self._link.failure
 
     def all_reduce(self, array: Array, tag: int = 0) -> None:
         """Replace a contiguous one-dimensional array by its sum over all ranks, the same bits on each.
 
-        The tag says what is summed; ranks with other tags are out of step.
+        The tag identifies what is summed; ranks with different tags are out of step.
         """
         link = self._ready()
         if link is None or array.size == 0:
             return
         if array.nbytes <= _SMALL:
-            self._sum_of_all(array, tag)
+            self._sum_small(array, tag)
             return
         parts = [
             array[i * array.size // self.ranks : (i + 1) * array.size // self.ranks]
@@ -125,7 +124,7 @@ class Ring:
             link.flush()
 
     def sum_arrays(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the sums of arrays of any types and shapes, one trip around the ring for each type."""
+        """Return the sums of arrays of any types and shapes, one exchange for each type."""
         self._ready()
         sums: dict[int, Array] = {}
         for dtype in dict.fromkeys(array.dtype for array in arrays):
@@ -163,16 +162,16 @@ class Ring:
         return gather_tensor(self, tensor)
 
     def close(self) -> None:
-        """Leave the others. May be called twice."""
+        """Disconnect. May be called twice."""
         if self._link is not None:
             self._link.close()
 
-    def _ready(self) -> Link | None:
+    def _ready(self) -> RingLink | None:
         if self._link is not None and self._link.failure is not None:
             raise self._link.failure
         return self._link
 
-    def _add_into(self, part: Array, link: Link) -> None:
+    def _add_into(self, part: Array, link: RingLink) -> None:
         step = _CHUNK // part.itemsize
         for start in range(0, part.size, step):
             piece = part[start : start + step]
@@ -180,7 +179,7 @@ class Ring:
             link.receive(chunk)
             np.add(piece, np.frombuffer(chunk, part.dtype), out=piece)
 
-    def _sum_of_all(self, array: Array, tag: int) -> None:
+    def _sum_small(self, array: Array, tag: int) -> None:
         """Send everything to everyone and add in rank order, which gives each rank the same bits."""
         pieces = self.all_gather(array.copy(), tag)
         np.copyto(array, pieces[0])
@@ -199,7 +198,7 @@ def _purpose(rank: int, ranks: int) -> str:
 def _neighbours(
     listener: Listener, addresses: Sequence[str], rank: int, key: bytes, timeout: float
 ) -> tuple[socket.socket, socket.socket]:
-    """Prove ourselves to the right neighbour while the left one proves itself to us; return both."""
+    """Connect to the right neighbour while the left one connects to us; return both connections."""
     ranks = len(addresses)
     deadline = time.monotonic() + timeout
     arrived: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
@@ -215,7 +214,7 @@ def _neighbours(
                     left = arrived.get(timeout=max(deadline - time.monotonic(), deadlines.SHORTEST_WAIT))
                     unless_joined.callback(left.close)
         finally:
-            while not arrived.empty():  # we failed, or it has dialled twice
+            while not arrived.empty():  # we failed, or the neighbour has dialled twice
                 arrived.get().close()
         if left is None or right is None:
             absent = [(rank - 1) % ranks] if left is None else []
@@ -228,7 +227,7 @@ def _neighbours(
 def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> socket.socket | None:
     """Connect to the right neighbour, which listens already: all addresses are known only when all listen.
 
-    It may not have come to its own handshakes yet. Return None if it does not before the timeout.
+    It may not accept handshakes yet. Return None if it does not before the timeout.
     """
     host, port = sockets.host_and_port(address)
     try:
@@ -245,6 +244,6 @@ def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> so
 
 def _missing(rank: int, missing: dict[int, str], timeout: float) -> PeerError:
     return PeerError(
-        f"Rank {rank} was not joined by all neighbours within {timeout:g} s. Received: missing={missing}",
+        f"Rank {rank} was not connected to all neighbours within {timeout:g} s. Received: missing={missing}",
         f"Look at the log of rank {next(iter(missing))}, or raise join_timeout.",
     )

@@ -1,9 +1,8 @@
 """Frames between one rank and its two neighbours in the ring.
 
-Data flows to the right. The same sockets carry one word back to the left when a rank ends, so that the
-ends of a rank are told apart: finished (BYE), failed because of somebody else (ABORT, with the number of
-that rank), or dead (nothing). A rank that waits too long says so to its right neighbour (WAITING); who
-says nothing at all is the stuck one.
+Data flows to the right. The same sockets carry one notice back to the left when a rank ends, so that the reasons
+can be distinguished: finished (BYE), failed because of another rank (ABORT, with the number of that rank), or dead
+(no notice). A rank that waits too long notifies its right neighbour (WAITING); a rank without any notice is stuck.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ _DATA, _WAITING, _ABORT, _BYE = range(1, 5)
 _FINISHED = "has finished already"
 
 
-class Link:
+class RingLink:
     """Sends to the right neighbour and receives from the left one at the same time."""
 
     def __init__(
@@ -56,9 +55,9 @@ class Link:
         self._poller.register(right, select.POLLIN | select.POLLRDHUP)
 
     def send(self, data: memoryview, tag: int = 0) -> None:
-        """Start to send one frame; `receive` and `flush` go on with it. `data` must not change until then.
+        """Start to send one frame; `receive` and `flush` continue it. `data` must not change until it is sent.
 
-        The tag (16 bits) says what is sent: ranks that do not send the same in this exchange are out of step.
+        The tag (16 bits) identifies what is sent: ranks that do not send the same in this exchange are out of step.
         """
         self._tag = tag & 0xFFFF
         self._exchange += 1
@@ -70,7 +69,7 @@ class Link:
     def receive_size(self) -> int:
         """Wait for the left neighbour's frame of this exchange; return how many bytes follow."""
         kind, culprit, exchange, size = self._receive_header()
-        while kind == _WAITING:  # it waited long, but is on its way again
+        while kind == _WAITING:  # it waited long, but continues
             kind, culprit, exchange, size = self._receive_header()
         if kind != _DATA:
             raise self.fail(*self._ended(self.left_rank, kind, culprit))
@@ -99,40 +98,40 @@ class Link:
             except OSError:
                 got = 0
             if got == 0:
-                raise self.fail(self.left_rank, "ended without a word")
+                raise self.fail(self.left_rank, "exited without reporting a result")
             filled += got
             if self._unsent:
                 self._push()
 
     def flush(self) -> None:
-        """Wait until all is sent."""
+        """Wait until everything is sent."""
         while self._unsent:
             self._push()
             if self._unsent:
                 self._wait(only_send=True)
 
     def fail(self, culprit: int, what: str) -> PeerError:
-        """Tell both neighbours who failed, close, and return the error for this and all later calls."""
+        """Notify both neighbours which rank failed, close, and return the error for this and all later calls."""
         if self.failure is None:
             address = self._addresses[culprit % len(self._addresses)]
             self.failure = PeerError(
-                f"Rank {culprit} {what}; rank {self.rank} cannot go on without it. "
+                f"Rank {culprit} {what}; rank {self.rank} cannot continue without it. "
                 f"Received: rank={culprit}, address={address!r}, exchange={self._exchange}",
-                f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate alike, with "
-                "the same number of steps.",
+                f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate in "
+                "the same order, with the same number of steps.",
             )
-            self._say(_ABORT, culprit)
+            self._notify(_ABORT, culprit)
             self._close()
         return self.failure
 
     def close(self) -> None:
-        """Say goodbye to both neighbours. May be called twice."""
+        """Notify both neighbours that this rank has finished. May be called twice."""
         if self.failure is None:
             self.failure = PeerError(
                 f"The connection to the other ranks is closed. Received: rank={self.rank}",
                 "Train inside your function; after it has returned there are no other ranks.",
             )
-            self._say(_BYE, self.rank)
+            self._notify(_BYE, self.rank)
             self._close()
 
     def _receive_header(self) -> tuple[int, int, int, int]:
@@ -140,13 +139,13 @@ class Link:
         return _HEADER.unpack(self._head_in)
 
     def _push(self) -> None:
-        """Send what the kernel takes."""
+        """Send what the kernel accepts."""
         try:
             sent = self._right.sendmsg(self._unsent)
         except BlockingIOError:
             return
         except OSError:
-            raise self.fail(*self._read_word_of_right()) from None
+            raise self.fail(*self._read_notice_of_right()) from None
         while self._unsent and sent >= self._unsent[0].nbytes:
             sent -= self._unsent.pop(0).nbytes
         if self._unsent:
@@ -162,10 +161,10 @@ class Link:
         if only_send:
             raise self.fail(self.right_rank, silence)
         if self._is_overdue:
-            raise self.fail(self.left_rank, "waits for others and does not go on")
-        # The left neighbour may wait for somebody itself: then it is at its own timeout now and says so.
+            raise self.fail(self.left_rank, "waits for others and does not continue")
+        # The left neighbour may wait for another rank: then it reaches its own timeout now and notifies us.
         self._is_overdue = True
-        self._say_right(_WAITING, self.rank)
+        self._notify_right(_WAITING, self.rank)
         if not self._poll(deadlines.RING_WAITING_GRACE):
             raise self.fail(self.left_rank, silence)
 
@@ -175,24 +174,24 @@ class Link:
         self._poller.modify(self._left, 0 if only_send else select.POLLIN)
         events = dict(self._poller.poll(timeout * 1000))
         if events.get(self._right.fileno(), 0) & ~select.POLLOUT and self._left.fileno() not in events:
-            self._hear_right()  # else what came from the left decides first: it may be all that is missing
+            self._check_right()  # else data from the left comes first: it may be all that is missing
         return bool(events)
 
-    def _hear_right(self) -> None:
-        """The right neighbour ended. That is well when it had all its data, as after the last exchange."""
-        culprit, what = self._read_word_of_right()
+    def _check_right(self) -> None:
+        """The right neighbour has ended. That is no error if it has all its data, as after the last exchange."""
+        culprit, what = self._read_notice_of_right()
         if what != _FINISHED or self._unsent:
             raise self.fail(culprit, what)
         self._right_finished = True
 
-    def _read_word_of_right(self) -> tuple[int, str]:
+    def _read_notice_of_right(self) -> tuple[int, str]:
         try:
-            word = self._right.recv(_HEADER.size)
+            notice = self._right.recv(_HEADER.size)
         except OSError:
-            word = b""
-        if len(word) < _HEADER.size:
-            return self.right_rank, "ended without a word"
-        kind, culprit, _, _ = _HEADER.unpack(word)
+            notice = b""
+        if len(notice) < _HEADER.size:
+            return self.right_rank, "exited without reporting a result"
+        kind, culprit, _, _ = _HEADER.unpack(notice)
         return self._ended(self.right_rank, kind, culprit)
 
     @staticmethod
@@ -201,18 +200,18 @@ class Link:
             return culprit, "failed or did not answer"
         if kind == _BYE:
             return neighbour, _FINISHED
-        return neighbour, "sent a frame that nobody understands"
+        return neighbour, "sent an unknown frame; all nodes must run the same version of emberflow"
 
     def _out_of_step(self, what: str) -> PeerError:
         return self.fail(self.left_rank, f"is at another step, or has another model ({what})")
 
-    def _say(self, kind: int, culprit: int) -> None:
-        self._say_right(kind, culprit)
+    def _notify(self, kind: int, culprit: int) -> None:
+        self._notify_right(kind, culprit)
         with contextlib.suppress(OSError):
             self._left.send(_HEADER.pack(kind, culprit, 0, 0))
 
-    def _say_right(self, kind: int, culprit: int) -> None:
-        if not self._unsent:  # otherwise the word would be read as data; the end of the stream must do
+    def _notify_right(self, kind: int, culprit: int) -> None:
+        if not self._unsent:  # else the notice would be read as data; the end of the stream must suffice
             with contextlib.suppress(OSError):
                 self._right.send(_HEADER.pack(kind, culprit, 0, 0))
 

@@ -19,9 +19,11 @@ def sum_tensors(ring: "Ring", tensors: list[Tensor]) -> list[Tensor]:
         return list(tensors)
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
     wide = [_widened(tensor) for tensor in given]
-    # Stateful, so TensorFlow runs these calls in the order in which they were written, and drops none.
+    # Stateful: TensorFlow runs these calls in program order, and drops none.
     sums = tf.numpy_function(lambda *arrays: ring.sum_arrays(arrays), wide, [tensor.dtype for tensor in wide])
-    sums = sums if isinstance(sums, list | tuple) else [sums]  # outside of graphs a single one comes bare
+    sums = (
+        sums if isinstance(sums, list | tuple) else [sums]
+    )  # outside of graphs a single result is not in a list
     for total, tensor in zip(sums, given, strict=True):
         total.set_shape(tensor.shape)
     return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, given, strict=True)]
