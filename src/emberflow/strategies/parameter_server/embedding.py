@@ -10,7 +10,7 @@ from emberflow.config import check_count
 
 @keras.saving.register_keras_serializable(package="emberflow")
 class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
-    """Turns whole numbers into vectors, as ``keras.layers.Embedding`` does, from a table cut into `shards`.
+    """Turns integers into vectors, as ``keras.layers.Embedding`` does, from a table split into `shards`.
 
     Row ``i`` of the table is in shard ``i % shards``, so that frequent small numbers are spread over all. TensorFlow
     places the shards on the parameter servers in turn; a step moves only the rows that it looks up.
@@ -19,8 +19,8 @@ class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         input_dim: Rows of the table.
         output_dim: Length of a vector.
         shards: How many variables; as many as parameter servers, or a multiple.
-        embeddings_initializer: What the table begins with.
-        **options: As every Keras layer takes them.
+        embeddings_initializer: The initial values of the table.
+        **options: Those of every Keras layer.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ARG002 - Keras' signature
-        """Make the shards."""
+        """Create the shards."""
         self.tables = [
             self.add_weight(
                 name=f"shard_{shard}",
@@ -53,13 +53,13 @@ class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     def _initializer_of(self, shard: int) -> Any:
         """Return an initializer with a seed of its own: the same would give each shard the same rows."""
-        told = keras.initializers.serialize(self.embeddings_initializer)
-        if not isinstance(told, dict):
+        serialized = keras.initializers.serialize(self.embeddings_initializer)
+        if not isinstance(serialized, dict):
             return self.embeddings_initializer
-        config = dict(told["config"])
+        config = dict(serialized["config"])
         if isinstance(config.get("seed"), int):
             config["seed"] += shard
-        return keras.initializers.deserialize(told | {"config": config})
+        return keras.initializers.deserialize(serialized | {"config": config})
 
     def call(self, inputs: Any) -> Any:
         """Look the vectors up, each on the server that has it."""
@@ -69,11 +69,11 @@ class ShardedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return tf.cast(found, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """Return the shape of what comes out."""
+        """Return the shape of the output."""
         return (*input_shape, self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what makes the same layer again."""
+        """Return the arguments that create the same layer."""
         own = {"input_dim": self.input_dim, "output_dim": self.output_dim, "shards": self.shards}
         initializer = keras.initializers.serialize(self.embeddings_initializer)
         return {**super().get_config(), **own, "embeddings_initializer": initializer}

@@ -23,7 +23,7 @@ log = logging.getLogger("emberflow")
 
 
 class RowFrame(enum.IntEnum):
-    """What a frame between two nodes says. The numbers are not those of periodic averaging."""
+    """The kind of a frame between two nodes. The numbers are not those of periodic averaging."""
 
     REQUEST = 32
     """To the node that has rows: the dataset and the epoch."""

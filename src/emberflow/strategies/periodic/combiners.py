@@ -1,6 +1,6 @@
 """How the server of periodic averaging merges what a worker pushes. Numpy only.
 
-A combiner says what becomes of the server's value of a variable when a worker that pulled ``pulled`` and trained for
+A combiner defines the server's new value of a variable when a worker that pulled ``pulled`` and trained for
 a while pushes ``pushed``:
 
     mean    server + (pushed - server) / workers: each push moves the value a worker's share of the way

@@ -4,7 +4,7 @@ import enum
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame says. All but the last two go from a worker to a server, which answers each."""
+    """The kind of a frame. All but the last two go from a worker to a server, which answers each."""
 
     OPEN = 1
     """This worker's rank, attempt and layout; the chief's has the initial values."""
