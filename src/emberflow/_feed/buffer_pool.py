@@ -1,5 +1,6 @@
 """Memory that TensorFlow uses in place, and that is used again as soon as TensorFlow has released it."""
 
+import math
 import sys
 import threading
 from typing import Any
@@ -28,25 +29,31 @@ class BufferPool:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an aligned array whose content is undefined."""
         dtype = np.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         with self._lock:
-            block = self._free_block(size) if size >= SMALL else np.empty(size + ALIGNMENT, np.uint8)
-            start = -block.ctypes.data % ALIGNMENT
+            block = self._free_block(size) if size >= SMALL else _aligned_block(size)
             # numpy makes `block` the base of this view and of all views of it: each is a reference to the block.
-            rows: NDArray[Any] = block[start : start + size].view(dtype).reshape(shape)
+            rows: NDArray[Any] = block[:size].view(dtype).reshape(shape)
             return rows
 
     def _free_block(self, size: int) -> NDArray[np.uint8]:
         sizes = {index: self._blocks[index].nbytes for index in _unused(self._blocks)}
-        fitting = [index for index, held in sizes.items() if size + ALIGNMENT <= held <= _SLACK * size]
+        fitting = [index for index, held in sizes.items() if size <= held <= _SLACK * size]
         if fitting:
             return self._blocks[min(fitting, key=sizes.__getitem__)]
-        block = np.empty(size + size // 8 + ALIGNMENT, np.uint8)
+        block = _aligned_block(size + size // 8)
         if len(self._blocks) < _KEPT:
             self._blocks.append(block)
         elif sizes:
             self._blocks[min(sizes)] = block  # the old one fits no present request
         return block
+
+
+def _aligned_block(size: int) -> NDArray[np.uint8]:
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    # From a memoryview: a slice of `raw` would make `raw`, not the block, the base of all views.
+    return np.frombuffer(raw.data[start : start + max(size, 1)], np.uint8)
 
 
 def _references(blocks: list[NDArray[np.uint8]], index: int) -> int:

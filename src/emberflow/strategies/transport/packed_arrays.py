@@ -20,6 +20,7 @@ def pack(arrays: Sequence[Array], dtype: np.dtype[Any], pool: BufferPool) -> tup
     for array, start, end in zip(arrays, starts[:-1], starts[1:], strict=True):
         view = buffer[start : start + array.size].reshape(array.shape)
         np.copyto(view, array)
-        buffer[start + array.size : end] = 0  # the ring adds the gaps too, and undefined bytes may be NaN
+        if end > start + array.size:
+            buffer[start + array.size : end] = 0  # the ring adds the gaps too, and undefined bytes may be NaN
         views.append(view)
     return buffer, views
