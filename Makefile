@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-full check format bench lock setup clean
+.PHONY: help demo test test-unit test-full check format map bench lock setup clean
 
 python := .venv/bin/python
 spark := scripts/with-spark python
@@ -45,6 +45,9 @@ check: setup ## ruff, mypy and the layer rules; changes nothing
 format: setup ## let ruff repair what it can
 	@$(python) -m ruff check --fix .
 	@$(python) -m ruff format .
+
+map: setup ## write the map of folders and files in ARCHITECTURE.md anew
+	@$(python) -m tests.architecture.source_map
 
 bench: setup ## the benchmarks; each prints one line of JSON
 	@for file in $$(ls benchmarks/[a-z]*.py | grep -vE '_(rank|side)\.py$$|/measure\.py$$'); do $(spark) -m "benchmarks.$$(basename "$$file" .py)"; done
