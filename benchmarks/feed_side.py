@@ -102,7 +102,7 @@ class Emberflow:
         """Nothing is left to close."""
 
     def _count(self, frame: Any) -> int:
-        from emberflow._driver.row_routing import arrow_batches_by_bytes, directed_rows, read_data
+        from emberflow._driver.row_routing import ARROW_BATCHES, directed_rows, read_data
         from emberflow._plan.stages import Stage
 
         def tally(batches: Iterator[Any]) -> Iterator[Any]:
@@ -111,7 +111,7 @@ class Emberflow:
             yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
 
         stage = Stage(first_rank=0, ranks=WORKERS, gpus=0)
-        with arrow_batches_by_bytes(self._spark):
+        with ARROW_BATCHES.applied(self._spark):
             counts = directed_rows(read_data(frame), stage, WORKERS).mapInArrow(tally, "rows long").collect()
         return sum(row.rows for row in counts)
 

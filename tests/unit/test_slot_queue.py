@@ -4,12 +4,13 @@ import threading
 
 import pytest
 
-from emberflow._driver.slot_queue import held_slots
+from emberflow._driver.slot_queue import SlotQueue
 
 WITHIN = 10.0
 
 
 def test_a_run_waits_until_there_are_slots_for_all_its_nodes() -> None:
+    queue = SlotQueue()
     said: list[str] = []
     may_go, waits, has_slots = threading.Event(), threading.Event(), threading.Event()
 
@@ -18,18 +19,18 @@ def test_a_run_waits_until_there_are_slots_for_all_its_nodes() -> None:
         waits.set()
 
     def second() -> None:
-        with held_slots("app", nodes=2, slots=2, say=say):
+        with queue.held("app", nodes=2, slots=2, say=say):
             has_slots.set()
             may_go.wait(WITHIN)
 
-    with held_slots("app", nodes=1, slots=2, say=said.append):
+    with queue.held("app", nodes=1, slots=2, say=said.append):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(WITHIN)
         assert not has_slots.is_set()
-        with held_slots("another app", nodes=2, slots=2, say=said.append):  # applications do not share slots
+        with queue.held("another app", nodes=2, slots=2, say=said.append):  # applications do not share slots
             pass
-        with held_slots("app", nodes=1, slots=2, say=said.append):  # a smaller run goes past it
+        with queue.held("app", nodes=1, slots=2, say=said.append):  # a smaller run goes past it
             pass
     assert has_slots.wait(WITHIN)
     may_go.set()
@@ -38,7 +39,8 @@ def test_a_run_waits_until_there_are_slots_for_all_its_nodes() -> None:
 
 
 def test_slots_are_released_after_an_error() -> None:
-    with pytest.raises(ValueError, match="broken"), held_slots("b", nodes=2, slots=2, say=print):
+    queue = SlotQueue()
+    with pytest.raises(ValueError, match="broken"), queue.held("b", nodes=2, slots=2, say=print):
         raise ValueError("broken")
-    with held_slots("b", nodes=2, slots=2, say=pytest.fail):
+    with queue.held("b", nodes=2, slots=2, say=pytest.fail):
         pass

@@ -10,7 +10,7 @@ from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.events import Events, JobFailed, JobRows, TasksRunning
 from emberflow._driver.interpreter import map_in_arrow
 from emberflow._driver.profiles import profile_of
-from emberflow._driver.row_routing import RunData, arrow_batches_by_bytes, directed_rows
+from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._plan.stages import Stage
 from emberflow._task.node_task import OUTPUT_SCHEMA, TaskSpec, run_task
 
@@ -90,7 +90,7 @@ class Job:
         trainers = sum(node.trains for node in self._spec.plan.nodes)
         with contextlib.ExitStack() as held:
             if self._data.frames and stage.first_rank == 0:
-                held.enter_context(arrow_batches_by_bytes(self._spark))
+                held.enter_context(ARROW_BATCHES.applied(self._spark))
                 rows = directed_rows(self._data, stage, trainers)
             else:
                 rows = self._spark.range(0, stage.ranks, 1, stage.ranks)

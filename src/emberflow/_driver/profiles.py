@@ -20,9 +20,31 @@ class _Wanted:
     gpus: int
 
 
-# Spark keeps every profile for ever, and warns of each new one whose tasks do not ask for the executors' GPUs.
-_built: dict[_Wanted, Any] = {}
-_lock = threading.Lock()
+class ProfileCache:
+    """The profiles of the running application.
+
+    Spark keeps every profile for ever, and warns of each new one whose tasks do not ask for the executors' GPUs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._built: dict[_Wanted, Any] = {}
+
+    def get(self, wanted: _Wanted) -> Any:
+        """Return the profile, built when it is first wanted."""
+        with self._lock:
+            if wanted not in self._built:
+                # One application at a time has a JVM here: the profiles of another went with it.
+                self._built = {
+                    other: profile
+                    for other, profile in self._built.items()
+                    if other.application == wanted.application
+                }
+                self._built[wanted] = _build(wanted)
+            return self._built[wanted]
+
+
+_PROFILES = ProfileCache()  # one for the process, as is Spark's own list of profiles
 
 
 def profile_of(stage: Stage, facts: ClusterFacts) -> Any:
@@ -41,13 +63,7 @@ def profile_of(stage: Stage, facts: ClusterFacts) -> Any:
     )
     if not facts.application:  # on Spark Connect a profile is a number on the server, and made for each use
         return _build(wanted)
-    with _lock:
-        if wanted not in _built:
-            # One application at a time has a JVM here: the profiles of another went with it.
-            for other in [other for other in _built if other.application != facts.application]:
-                del _built[other]
-            _built[wanted] = _build(wanted)
-        return _built[wanted]
+    return _PROFILES.get(wanted)
 
 
 def _build(wanted: "_Wanted") -> Any:

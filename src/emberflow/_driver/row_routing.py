@@ -123,29 +123,38 @@ def _rank_of(key: "Column", trainers: int) -> "Column":
     return F.pmod(row + F.shiftright(key, ROW_BITS), F.lit(trainers)).cast("int")
 
 
-_settings_lock = threading.Lock()
-_settings_users: dict[int, int] = {}
-_settings_before: dict[int, dict[str, str | None]] = {}
+class SessionSettings:
+    """Settings of sessions that several runs need at the same time: the first sets them, the last puts them back."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._users: dict[int, int] = {}
+        self._before: dict[int, dict[str, str | None]] = {}
+
+    @contextlib.contextmanager
+    def applied(self, spark: "SparkSession") -> Iterator[None]:
+        """Apply the settings for the length of the block."""
+        session = id(spark)
+        with self._lock:
+            if not self._users.get(session):
+                self._before[session] = {name: spark.conf.get(name, None) for name in self._settings}
+                for name, value in self._settings.items():
+                    spark.conf.set(name, value)
+            self._users[session] = self._users.get(session, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users[session] -= 1
+                if not self._users[session]:
+                    for name, before in self._before.pop(session).items():
+                        spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
-@contextlib.contextmanager
-def arrow_batches_by_bytes(spark: "SparkSession") -> Iterator[None]:
-    """Have Spark cut Arrow batches by bytes for the length of the block; then put its settings back."""
-    session = id(spark)
-    with _settings_lock:
-        if not _settings_users.get(session):
-            _settings_before[session] = {name: spark.conf.get(name, None) for name in BATCH_SETTINGS}
-            for name, value in BATCH_SETTINGS.items():
-                spark.conf.set(name, value)
-        _settings_users[session] = _settings_users.get(session, 0) + 1
-    try:
-        yield
-    finally:
-        with _settings_lock:
-            _settings_users[session] -= 1
-            if not _settings_users[session]:
-                for name, before in _settings_before.pop(session).items():
-                    spark.conf.unset(name) if before is None else spark.conf.set(name, before)
+ARROW_BATCHES = SessionSettings(
+    BATCH_SETTINGS
+)  # one for the process: runs in several threads share a session
 
 
 def _check_name(name: object) -> None:

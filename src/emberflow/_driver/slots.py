@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import PARAMETER_SERVERS, ClusterFacts
 from emberflow._driver.profiles import check_gpus, common_profile, profile_of
-from emberflow._driver.slot_queue import held_slots
+from emberflow._driver.slot_queue import DRIVER_SLOTS
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
@@ -59,12 +59,12 @@ def slots_held(
     application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
     slots = count_slots(spark, common_profile(facts))
     with ExitStack() as held:
-        held.enter_context(held_slots(application, nodes, max(slots, nodes), say))
+        held.enter_context(DRIVER_SLOTS.held(application, nodes, max(slots, nodes), say))
         trainers = plan.stages[0]
         if trainers.gpus:
             room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
             wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
-            held.enter_context(held_slots(application, wanted, there, say, "GPUs"))
+            held.enter_context(DRIVER_SLOTS.held(application, wanted, there, say, "GPUs"))
         yield
 
 
