@@ -48,7 +48,8 @@ class ValueServer:
         self._events = events
         self._received: dict[int, IO[bytes]] = {}
         self._lock = threading.Lock()
-        self._serving: dict[socket.socket, threading.Thread] = {}
+        self._serving: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
         self._is_closed = False
 
     def admit(self, sock: socket.socket) -> None:
@@ -58,8 +59,9 @@ class ValueServer:
             if self._is_closed:
                 sock.close()
                 return
-            self._serving[sock] = thread
-        thread.start()
+            self._serving.add(sock)
+            self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+            thread.start()
 
     def take(self, rank: int) -> IO[bytes]:
         """Return the file with a node's pickled value, which then belongs to the caller."""
@@ -72,11 +74,10 @@ class ValueServer:
         """Stop serving, and delete the values that were not taken. May be called twice."""
         with self._lock:
             self._is_closed = True
-            serving = list(self._serving.items())
-        for sock, _ in serving:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)  # its thread closes it
-        for _, thread in serving:
+            for sock in self._serving:
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        for thread in self._threads:  # also those that have just closed their connection
             thread.join(deadlines.VALUES_END_TIMEOUT)
         with self._lock:
             files = list(self._received.values())
@@ -99,7 +100,7 @@ class ValueServer:
                     sock.settimeout(None)
         finally:
             with self._lock:
-                del self._serving[sock]
+                self._serving.remove(sock)
             sock.close()
 
     def _receive(self, sock: socket.socket, rank: int, size: int) -> None:
