@@ -172,7 +172,7 @@ def test_a_start_that_takes_too_long_is_an_error_and_leaves_nothing(nothing_left
 @pytest.mark.fault
 def test_a_worker_that_cannot_start_is_an_error_with_its_log(nothing_left: None) -> None:
     with (
-        pytest.raises(ClusterError, match=r"(?s)Worker-0 ended.*memory"),
+        pytest.raises(ClusterError, match=r"(?s)Worker-0 exited with code 1.*memory"),
         local_cluster(memory="9999999999999g"),
     ):
         pass

@@ -216,14 +216,10 @@ def test_an_attempt_that_is_ended_does_no_harm_though_it_saves_to_the_last(
 
 def test_the_programs_of_the_documentation_run(spark_gpus: "SparkSession", tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "roles-gpus-restarts.md").read_text()
-    blocks = re.findall(r"^```python\n(def .*?)(?:^ef\.run.*?)?^```", page, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {"loss_of": lambda folder: float((folder / "state").read_text())}
-    for block in blocks:
-        exec(block, names)  # the last `train` is the one with checkpoints
-    train, evaluate = names["train"], names["evaluate"]
-
-    def fn(ctx: Any) -> Any:
-        return evaluate(ctx) if ctx.role == "evaluator" else train(ctx)
+    names: dict[str, Any] = {}
+    for program in re.findall(r"^def \w+\(ctx\):\n(?: .*\n|\n)+", page, re.MULTILINE):
+        exec(program, names)  # the last `train` is the one with checkpoints
+    fn = names["train_or_evaluate"]
 
     shared = str(tmp_path / "shared")
     run = functools.partial(ef.run, workers=2, evaluator=True, spark=spark_gpus, verbose=False)

@@ -141,7 +141,7 @@ def test_models_that_cannot_be_exact_are_refused(crew: Crew) -> None:
         assert "Received: reduction='sum'" in sums
         assert "Received: reduction='mean_with_sample_weight'" in weights
         assert "synchronized=True" in batchnorm
-        assert "Fix: Write synchronized=False" in batchnorm
+        assert "Fix: Pass synchronized=False" in batchnorm
         assert plain == "accepted"
 
 
