@@ -171,6 +171,18 @@ def spark(request: pytest.FixtureRequest, sessions: Sessions) -> "SparkSession":
 
 
 @pytest.fixture
+def session_ends_with_test(sessions: Sessions) -> Iterator[None]:
+    """End the session after a failed run whose executors do not reach the driver.
+
+    Its tasks wait for each other in Spark's barrier. When Spark kills a task that waits there, an exception passes
+    through a thread of the executor that catches none, and the executor exits with code 50 a second later: that
+    would be during the next test.
+    """
+    yield
+    sessions.close()
+
+
+@pytest.fixture
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """After the test, wait until no process, port or folder of a run is left; name what stays."""
     for name in request.fixturenames:  # what a session brings with it was there before

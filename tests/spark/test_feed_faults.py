@@ -100,8 +100,14 @@ class Unreadable:
     ids=["kept", "streamed", "streamed and undialled"],
 )
 def test_a_file_that_may_not_be_read(
-    spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool, host: str | None
+    spark_cluster: "SparkSession",
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+    cache: bool,
+    host: str | None,
 ) -> None:
+    if host:
+        request.getfixturevalue("session_ends_with_test")
     error = error_of(spark_cluster, Unreadable(), caplog, cache=cache, driver_host=host)
     assert isinstance(error, StorageError)
     assert "Worker 1 on" in str(error)

@@ -31,7 +31,12 @@ def test_a_client_that_cannot_be_dialled_gets_everything_at_the_end(
 
 
 @pytest.mark.parametrize("host", [None, "127.0.0.9"], ids=["dialled", "undialled"])
-def test_an_exception_comes_whole(spark_connect: "SparkSession", tmp_path: Path, host: str | None) -> None:
+def test_an_exception_comes_whole(
+    spark_connect: "SparkSession", request: pytest.FixtureRequest, tmp_path: Path, host: str | None
+) -> None:
+    if host:
+        request.getfixturevalue("session_ends_with_test")
+
     def fail(ctx: Any) -> None:
         if ctx.rank == 0:
             signal.pause()

@@ -175,6 +175,7 @@ def test_a_restart_after_a_lost_value_starts_clean(
 
 
 @pytest.mark.fault
+@pytest.mark.usefixtures("session_ends_with_test")
 def test_an_estimators_model_that_cannot_come_back_is_refused_before_training(
     spark_limited: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_rank_that_holds_the_others_up_is_named(
 
 @pytest.mark.fault
 @pytest.mark.full
+@pytest.mark.usefixtures("session_ends_with_test")
 def test_where_nobody_can_tell_who_is_missing_the_wait_ends_all_the_same(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
