@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from emberflow._environment import variables_set
 from emberflow._score import predictor
-from emberflow._score import score_task as task
 from emberflow._score.child_predictor import child_scorer
 from emberflow._score.input_plan import InputOptions, plan_inputs
 from emberflow._score.model_facts import ModelFacts
@@ -110,7 +110,7 @@ def test_predictors_must_give_what_was_declared() -> None:
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.delenv("EMBERFLOW_PROBE", raising=False)
-    with task._environment({"CUDA_VISIBLE_DEVICES": "1", "EMBERFLOW_PROBE": "x"}):
+    with variables_set({"CUDA_VISIBLE_DEVICES": "1", "EMBERFLOW_PROBE": "x"}):
         assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["EMBERFLOW_PROBE"]) == ("1", "x")
     assert (os.environ["CUDA_VISIBLE_DEVICES"], "EMBERFLOW_PROBE" in os.environ) == ("5", False)
 

@@ -23,15 +23,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     }[request.param]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    source = tmp_path / "source"
-    (source / "deep" / "er").mkdir(parents=True)
-    (source / "a.txt").write_text("a")
-    (source / "deep" / "er" / "b.bin").write_bytes(b"\x00\xff")
-    return source
-
-
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 

@@ -11,15 +11,6 @@ from emberflow.errors import StorageError
 from emberflow.storage import files
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    source = tmp_path / "source"
-    (source / "deep" / "er").mkdir(parents=True)
-    (source / "a.txt").write_text("a")
-    (source / "deep" / "er" / "b.bin").write_bytes(b"\x00\xff")
-    return source
-
-
 class DiskCalls:
     """Notes what is written to disk and what is renamed, in order."""
 

@@ -3,10 +3,11 @@
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
+from emberflow._environment import variables_set
 from emberflow._score.child_predictor import child_scorer
 from emberflow._score.gpu_scorer import gpu_scorer
 from emberflow._score.scoring import ScoreSpec, local_scorer, scored_batches
@@ -44,7 +45,7 @@ def _scorer(spec: ScoreSpec, held: ExitStack) -> Callable[[Any], Any]:
         return held.enter_context(gpu_scorer(spec, devices))
     threads = 0 if context is None else context.cpus()
     quiet = {name: value for name, value in QUIET.items() if name not in os.environ}
-    held.enter_context(_environment(quiet | gpu_environment(())))
+    held.enter_context(variables_set(quiet | gpu_environment(())))
     if "tensorflow" in sys.modules and _sees_gpus():
         return held.enter_context(child_scorer(spec, threads))
     return local_scorer(spec, threads)
@@ -61,18 +62,3 @@ def _sees_gpus() -> bool:
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))
-
-
-@contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables for the length of the block: other functions use this process afterwards."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emberflow._environment import variables_set
 from emberflow._plan import deadlines
 from emberflow.config import check_count
 from emberflow.errors import ClusterError, ConfigError
@@ -100,7 +101,8 @@ class LocalCluster:
                 fix="Stop it first: spark.stop().",
             )
         settings = self.settings() | dict(conf or {})
-        with _environment_for_jvm():
+        # PySpark passes the environment of this process to the JVM that it starts.
+        with variables_set(_spark_basics() | {"PYSPARK_PYTHON": sys.executable}):
             # PySpark starts its JVM with all settings as arguments, which every user can read: the secret follows.
             first = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 - PySpark has no public function for this
@@ -246,19 +248,3 @@ def _spark_basics() -> dict[str, str]:
         "SPARK_HOME": str(Path(spec.origin).parent),
         "SPARK_LOCAL_IP": LOOPBACK,  # otherwise Spark uses another interface, whatever host it is configured with
     }
-
-
-@contextmanager
-def _environment_for_jvm() -> Iterator[None]:
-    """Set the environment of the driver's JVM while it starts: PySpark passes this process's environment only."""
-    wanted = _spark_basics() | {"PYSPARK_PYTHON": sys.executable}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

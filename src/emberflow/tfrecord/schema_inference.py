@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from emberflow.errors import DataError
+from emberflow.tfrecord.codec.assemble import is_text
 from emberflow.tfrecord.codec.feature_columns import RecordType
 from emberflow.tfrecord.codec.record_parser import Feature, parse_record
 
@@ -35,7 +36,7 @@ class _FeatureSummary:
             self.kinds.add(kind)
         self.has_many |= len(values) > 1
         if kind == "bytes":
-            self.is_text = self.is_text and all(_is_text(value) for value in values)
+            self.is_text = self.is_text and all(is_text(value) for value in values)
         elif kind == "int":
             self.fits_double = self.fits_double and all(abs(value) <= _LARGEST_IN_DOUBLE for value in values)
 
@@ -91,11 +92,3 @@ def _leaf_of(seen: _FeatureSummary) -> Any:
     if seen.kinds == {"int", "float"} and seen.fits_double:
         return pa.float64()
     return pa.string()  # text, numbers mixed with text, or no value at all, which is null everywhere
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -123,11 +123,12 @@ def _bytes(column: Column, leaves: LeafValues, counts: Array, refuse: Any) -> An
     try:
         return array.cast(column.leaf_type)
     except pa.ArrowInvalid:
-        bad = np.array([not _is_text(value) for value in array.to_pylist()])
+        bad = np.array([not is_text(value) for value in array.to_pylist()])
         raise refuse(_owners(counts, bad)) from None
 
 
-def _is_text(value: bytes) -> bool:
+def is_text(value: bytes) -> bool:
+    """Tell whether bytes are valid UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:
