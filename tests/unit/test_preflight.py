@@ -4,10 +4,12 @@ import dataclasses
 import io
 import logging
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from emberflow._driver.cluster_facts import ClusterFacts, check_facts
+from emberflow._driver.cluster_facts import ENCRYPTION, ClusterFacts, check_facts, read_facts
 from emberflow._driver.interpreter import DRIVER_PYTHON
 from emberflow._driver.slots import check_slots
 from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
@@ -27,6 +29,42 @@ def test_a_plain_cluster_passes() -> None:
 def test_dynamic_allocation_is_refused() -> None:
     with pytest.raises(ClusterError, match=r"spark\.dynamicAllocation\.enabled=false"):
         check_facts(dataclasses.replace(CLASSIC, dynamic_allocation=True), allow_unencrypted=True)
+
+
+def session_with(**settings: str) -> Any:
+    """What `read_facts` asks of a session; dots in names of settings are underscores here."""
+    conf = {name.replace("_", "."): value for name, value in settings.items()}
+    context = SimpleNamespace(
+        getConf=lambda: SimpleNamespace(get=conf.get), master="spark://a:7077", applicationId="app"
+    )
+    return SimpleNamespace(conf=SimpleNamespace(get=conf.get), sparkContext=context)
+
+
+@pytest.mark.parametrize("spelling", ["true", "TRUE", "True", " true "])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.ssl.enabled",
+        "spark.ssl.rpc.enabled",
+        "spark.network.crypto.enabled",
+        "spark.authenticate.enableSaslEncryption",
+        "spark.io.encryption.enabled",
+    ],
+)
+def test_every_setting_that_asks_for_encryption_is_noticed_as_spark_reads_it(
+    setting: str, spelling: str
+) -> None:
+    facts = read_facts(session_with(**{setting.replace(".", "_"): spelling}))
+    assert facts.encryption == (setting,)
+
+
+@pytest.mark.parametrize("spelling", ["false", "FALSE", "", "1", "yes"])
+def test_other_values_and_other_settings_ask_for_nothing(spelling: str) -> None:
+    asked = {name.replace(".", "_"): spelling for name in ENCRYPTION}
+    facts = read_facts(
+        session_with(**asked, spark_network_crypto_saslFallback="true", spark_authenticate="true")
+    )
+    assert facts.encryption == ()
 
 
 @pytest.mark.parametrize("setting", ["spark.ssl.enabled", "spark.network.crypto.enabled"])

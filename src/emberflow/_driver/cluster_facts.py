@@ -19,7 +19,14 @@ PARAMETER_SERVERS = "spark.executorEnv.NUM_TF_PS"
 PORT_RANGE = "spark.emberflow.portRange"
 GPU_RESOURCE = "spark.emberflow.gpuResource"
 RESULT_LIMIT = "spark.driver.maxResultSize"
-ENCRYPTION = ("spark.ssl.enabled", "spark.network.crypto.enabled")
+# `spark.network.crypto.saslFallback` is not among them: it says what to do for old peers, and asks for nothing.
+ENCRYPTION = (
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.io.encryption.enabled",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +39,7 @@ class ClusterFacts:
         driver_host: The address at which executors reach this process.
         bind_host: The address to listen on for them.
         dynamic_allocation: Whether Spark adds and removes executors by itself.
-        encryption: Settings that ask for encrypted traffic.
+        encryption: Settings that ask for encrypted traffic or files.
         cpus_per_task: Spark's spark.task.cpus.
         application: Spark's id of the application.
         gpu_resource: Spark's name for GPUs.
@@ -96,8 +103,8 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
         master=master,
         driver_host=host,
         bind_host=conf.get("spark.driver.bindAddress") or host,
-        dynamic_allocation=conf.get("spark.dynamicAllocation.enabled", "false") == "true" and not is_local,
-        encryption=tuple(name for name in ENCRYPTION if conf.get(name, "false") == "true"),
+        dynamic_allocation=is_true(conf.get("spark.dynamicAllocation.enabled")) and not is_local,
+        encryption=tuple(name for name in ENCRYPTION if is_true(conf.get(name))),
         cpus_per_task=int(conf.get("spark.task.cpus") or 1),
         # A local master has no executors, and Spark no profiles of tasks there.
         application=str(context.applicationId),
@@ -108,6 +115,15 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
         port_range=_port_range(spark),
         result_limit=result_limit(conf.get(RESULT_LIMIT) or "1g"),
     )
+
+
+def is_true(text: str | None) -> bool:
+    """Tell whether Spark reads a setting as true: it ignores case, and white space around the word.
+
+    >>> is_true("true"), is_true(" TRUE "), is_true("yes"), is_true(None)
+    (True, True, False, False)
+    """
+    return (text or "").strip().lower() == "true"
 
 
 def _port_range(spark: "SparkSession") -> PortRange | None:
