@@ -193,6 +193,7 @@ def _plan(
         exchange_timeout=config.exchange_timeout,
         evaluator_timeout=config.evaluator_timeout,
         forward_logs=config.verbose,
+        log_copy="none" if facts.is_local else "all",
         python=sys.version_info[:2],
         waits_for_rows=waits_for_rows,
         gpus=config.gpus,

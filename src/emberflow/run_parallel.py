@@ -98,6 +98,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> 
         driver_address=(facts.driver_host or "127.0.0.1", port),
         start_timeout=start_timeout,
         forward_logs=False,
+        log_copy="no_noise" if facts.is_local else "all",
         python=sys.version_info[:2],
         gpus=gpus,
         gpu_resource=facts.gpu_resource,

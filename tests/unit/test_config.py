@@ -73,3 +73,12 @@ def test_every_deadline_of_a_run_is_in_its_plan() -> None:
     )  # executors are waited for before there is a plan
     plan = plan_of_run(config, facts, assign_roles(1), waits_for_rows=False)
     assert {name: getattr(plan, name) for name in names} == given
+
+
+@pytest.mark.parametrize(
+    ("master", "copied"), [("local[2]", "none"), ("local-cluster[2,1,1024]", "all"), (None, "all")]
+)
+def test_local_mode_has_no_executor_log_to_copy_nodes_output_to(master: str | None, copied: str) -> None:
+    facts = ClusterFacts(is_connect=master is None, master=master)
+    plan = plan_of_run(RunConfig(workers=1), facts, assign_roles(1), waits_for_rows=False)
+    assert plan.log_copy == copied

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberflow._driver.interpreter import is_connect
+from emberflow._driver.interpreter import is_connect, is_local
 from emberflow._protocol.sockets import unbracketed
 from emberflow.config import PortRange, check_resource, parse_port_range
 from emberflow.errors import ClusterError, ConfigError, EncryptionError
@@ -65,6 +65,11 @@ class ClusterFacts:
     port_range: PortRange | None = None
     result_limit: int = 0
 
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark runs its tasks on this very process' JVM, without executors."""
+        return is_local(self.master or "")
+
 
 def active_session() -> "SparkSession":
     """Return the session that is active in this thread."""
@@ -97,20 +102,21 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
     conf = context.getConf()
     host = conf.get("spark.driver.host") or "127.0.0.1"
     master = str(context.master)
-    is_local = master == "local" or master.startswith("local[")
     return ClusterFacts(
         is_connect=False,
         master=master,
         driver_host=host,
         bind_host=conf.get("spark.driver.bindAddress") or host,
-        dynamic_allocation=is_true(conf.get("spark.dynamicAllocation.enabled")) and not is_local,
+        dynamic_allocation=is_true(conf.get("spark.dynamicAllocation.enabled")) and not is_local(master),
         encryption=tuple(name for name in ENCRYPTION if is_true(conf.get(name))),
         cpus_per_task=int(conf.get("spark.task.cpus") or 1),
         # A local master has no executors, and Spark no profiles of tasks there.
         application=str(context.applicationId),
         gpu_resource=gpu,
-        gpus_per_executor=0 if is_local else int(conf.get(f"spark.executor.resource.{gpu}.amount") or 0),
-        gpus_per_task=0.0 if is_local else float(conf.get(f"spark.task.resource.{gpu}.amount") or 0),
+        gpus_per_executor=0
+        if is_local(master)
+        else int(conf.get(f"spark.executor.resource.{gpu}.amount") or 0),
+        gpus_per_task=0.0 if is_local(master) else float(conf.get(f"spark.task.resource.{gpu}.amount") or 0),
         parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
         port_range=_port_range(spark),
         result_limit=result_limit(conf.get(RESULT_LIMIT) or "1g"),

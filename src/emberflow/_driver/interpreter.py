@@ -63,7 +63,16 @@ def is_this_machine(master: str) -> bool:
     >>> [is_this_machine(master) for master in ("local", "local[2]", "local-cluster[2,1,1024]", "spark://a:1")]
     [True, True, True, False]
     """
-    return master == "local" or master.startswith(("local[", "local-cluster["))
+    return is_local(master) or master.startswith("local-cluster[")
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master has no executors: tasks run on the driver's JVM, and write to the driver's terminal.
+
+    >>> [is_local(master) for master in ("local", "local[2]", "local-cluster[2,1,1024]")]
+    [True, True, False]
+    """
+    return master == "local" or master.startswith("local[")
 
 
 def fix_for(master: str | None) -> str:

@@ -10,6 +10,7 @@ from emberflow._plan.stages import Stage, stages_of
 from emberflow.config import EVALUATOR_TIMEOUT, EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
 
 Meeting = Literal["driver", "barrier"]
+LogCopy = Literal["all", "no_noise", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class RunPlan:
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         evaluator_timeout: Seconds that the evaluator gets for a last evaluation after training is done.
         forward_logs: Whether nodes' output is sent to the driver line by line.
+        log_copy: What of it a task copies to its standard error, which is the executor's log. In local mode that is
+            the driver's terminal: then at most what is not TensorFlow's start-up noise.
         python: The driver's Python as (major, minor); executors must agree.
         waits_for_rows: Whether Spark computes rows before the first node can start.
         gpus: GPUs of each worker.
@@ -67,6 +70,7 @@ class RunPlan:
     start_timeout: float
     forward_logs: bool
     python: tuple[int, int]
+    log_copy: LogCopy = "all"
     join_timeout: float = JOIN_TIMEOUT
     exchange_timeout: float = EXCHANGE_TIMEOUT
     evaluator_timeout: float = EVALUATOR_TIMEOUT

@@ -5,14 +5,13 @@ The task's own thread belongs to Spark's rows; it takes events from the queue wh
 
 import os
 import queue
-import re
 import selectors
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from emberflow._plan.plan import LogCopy
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import LogLines, Probe, ProbeAnswer, Quit
 from emberflow._protocol.frames import Frames, pack
@@ -24,14 +23,11 @@ from emberflow._protocol.sockets import readable
 from emberflow._task.events import DriverGone, KeeperGone, NodeStopped, QuitError, TaskEvent
 from emberflow._task.heartbeat import Heartbeat
 from emberflow._task.metric_log import MetricLog
+from emberflow._task.node_log import NodeLog
 from emberflow._task.node_process import NodeProcess
 from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
 
-# What TensorFlow prints before it can be told to be quiet; the executor's own log keeps it.
-NOISE = re.compile(rb"I0000 00:00:|WARNING: All log messages before absl|E0000 .*(cuda_platform|cuInit)")
-TAIL_LINES = 40  # enough for a traceback, with which the log of a failed node ends
-LINE_LIMIT = 8192  # bytes; a program may print for ever without a line end
 KEPT_METRICS = 4000  # they travel in the outcome: a thousand nodes' must fit into Spark's limit of a result
 READ = 1 << 16  # bytes; what a pipe of Linux holds
 
@@ -55,6 +51,7 @@ class NodeMonitor:
         driver: socket.socket | None,
         forward_logs: bool,
         heartbeat_limit: float = EXCHANGE_TIMEOUT,
+        log_copy: LogCopy = "all",
     ) -> None:
         self.events: queue.Queue[TaskEvent] = queue.Queue()
         self.is_over = threading.Event()
@@ -63,9 +60,7 @@ class NodeMonitor:
         self.metrics: MetricLog[MetricReport] = MetricLog(total_limit=KEPT_METRICS)
         self._child = child
         self._driver = driver
-        self._forward_logs = forward_logs and driver is not None
-        self._tail: deque[bytes] = deque(maxlen=TAIL_LINES)
-        self._partial = b""
+        self._log = NodeLog(log_copy, self._forward if forward_logs and driver is not None else None)
         self._sending = threading.Lock()
         self._log_drained = threading.Event()
         self._heartbeat = Heartbeat(heartbeat_limit, lambda: self.send_to_node(Ping()))
@@ -90,10 +85,9 @@ class NodeMonitor:
         assert event is not None  # noqa: S101 - there is no timeout, for the type checker
         return event
 
-    def log_tail(self) -> str:
-        """Return the last lines of the node's log."""
-        lines = [*self._tail, self._partial] if self._partial else list(self._tail)
-        return b"\n".join(lines).decode(errors="replace")
+    def log_tail(self, *, with_noise: bool = False) -> str:
+        """Return the last lines of the node's log; `with_noise`: also those of TensorFlow's start-up."""
+        return self._log.tail(with_noise=with_noise)
 
     def send_to_node(self, message: Message) -> None:
         """Send a message to the node; if it is gone the keeper reports that."""
@@ -208,18 +202,11 @@ class NodeMonitor:
     def _on_log(self) -> bool:
         data = os.read(self._child.log_fd, READ)
         if not data:
-            if self._forward_logs and self._partial:
-                self.send_to_driver(LogLines(self._partial.decode(errors="replace")))
+            self._log.end()
             self._log_drained.set()
             return False
-        with suppress(OSError):
-            os.write(2, data)  # the executor's own log
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > LINE_LIMIT:
-            lines.append(self._partial)
-            self._partial = b""
-        lines = [line for line in lines if not NOISE.match(line)]
-        self._tail.extend(line[:LINE_LIMIT] for line in lines[-TAIL_LINES:])
-        if self._forward_logs and lines:
-            self.send_to_driver(LogLines(b"\n".join(lines).decode(errors="replace")))
+        self._log.add(data)
         return True
+
+    def _forward(self, lines: str) -> None:
+        self.send_to_driver(LogLines(lines))

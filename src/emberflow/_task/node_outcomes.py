@@ -38,7 +38,7 @@ class NodeOutcomes:
             ending=ending,
             devices=self._spec.devices,
             gpus=tuple(self.gpu_monitor.seen()) if self.gpu_monitor else (),
-            log_tail=monitor.log_tail() if monitor else "",
+            log_tail=monitor.log_tail(with_noise=ending is not Ending.RETURNED) if monitor else "",
             feed=self._fed(),
             metrics=tuple(monitor.metrics.items()) if monitor else (),
             **known,

@@ -262,7 +262,7 @@ class NodeRunner:
 
 @contextmanager
 def _monitored(child: NodeProcess, driver: "socket.socket | None", plan: RunPlan) -> Iterator[NodeMonitor]:
-    monitor = NodeMonitor(child, driver, plan.forward_logs, plan.exchange_timeout)
+    monitor = NodeMonitor(child, driver, plan.forward_logs, plan.exchange_timeout, plan.log_copy)
     try:
         yield monitor
     finally:

@@ -35,6 +35,8 @@ def hook_fit(replica: Replica) -> None:
 
     def fit(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(inner_fit).bind(*args, **kwargs)
+        if isinstance(given.arguments.get("x"), tf.data.Dataset):
+            given.arguments.setdefault("shuffle", False)  # Keras warns of its own default
         given.apply_defaults()
         with peer_errors(replica.transport):
             _align_arguments(replica, inner_fit, given.arguments)
