@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from emberflow.errors import ClusterError
-from emberflow.local.java import find_java_home
 from tests import leaks
+from tests.java import ensure_archive, make_java_home
 from tests.sessions import KINDS, SMOKE, Sessions, make_spark_home
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def prepare_environment() -> None:
         "TF_CONFIG",
     ):
         os.environ.pop(foreign, None)
-    with suppress(ClusterError):  # tests/unit needs no Java
-        os.environ["JAVA_HOME"] = str(find_java_home())
     leaks.mark_this_process()
 
 
@@ -72,6 +70,8 @@ def prepare_temporary_folder() -> None:
     temporary.mkdir()
     tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(temporary)
     os.environ["SPARK_HOME"] = str(make_spark_home(folder / "spark"))
+    with suppress(ClusterError):  # tests/unit needs no Java
+        os.environ["JAVA_HOME"] = str(make_java_home(folder / "java"))
 
 
 def pytest_configure() -> None:
@@ -117,6 +117,7 @@ def _group(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def sessions() -> Iterator[Sessions]:
     """The keeper of the one session that may live at a time."""
+    ensure_archive()
     keeper = Sessions()
     yield keeper
     keeper.close()

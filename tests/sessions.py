@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 SLOTS = 2
 START_TIMEOUT = 120.0
-# The second compiler pays off in JVMs that live for hours; in ours it took most of their CPU time.
-JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 SETTINGS = {
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -80,9 +76,6 @@ def make_spark_home(folder: Path) -> Path:
     for path in Path(spec.origin).parent.iterdir():
         if path.name != "work":
             (folder / path.name).symlink_to(path)
-    (folder / "conf").mkdir()  # for programs that a test starts; PySpark brings none
-    options = [f"spark.{side}.extraJavaOptions {JAVA_OPTIONS}\n" for side in ("driver", "executor")]
-    (folder / "conf" / "spark-defaults.conf").write_text("".join(options))
     return folder
 
 
