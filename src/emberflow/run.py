@@ -186,7 +186,7 @@ def _plan(
     return RunPlan(
         run_id=secrets.token_hex(4),
         nodes=nodes,
-        meeting="barrier" if facts.is_connect else "driver",
+        rendezvous="barrier" if facts.is_connect else "driver",
         driver_address=None,
         start_timeout=config.start_timeout,
         join_timeout=config.join_timeout,

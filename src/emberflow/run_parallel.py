@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from emberflow.config import check_count
+from emberflow.config import START_TIMEOUT, check_count, check_seconds
 from emberflow.errors import EmberflowError
 from emberflow.result import Metric, Report, Result
 
@@ -71,6 +71,7 @@ def run_parallel(
 
     check_count("tasks", tasks)
     check_count("gpus", gpus, least=0)
+    check_seconds("start_timeout", start_timeout, START_TIMEOUT)
     session = spark or active_session()
     payload = ship(fn, is_connect=is_connect(session))
     facts = read_facts(session)
@@ -94,7 +95,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> 
     return RunPlan(
         run_id=secrets.token_hex(4),
         nodes=assign_roles(1),
-        meeting="barrier",
+        rendezvous="barrier",
         driver_address=(facts.driver_host or "127.0.0.1", port),
         start_timeout=start_timeout,
         forward_logs=False,

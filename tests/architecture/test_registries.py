@@ -17,7 +17,7 @@ def node_spec(tmp_path: Path) -> NodeSpec:
     plan = RunPlan(
         run_id="x",
         nodes=nodes,
-        meeting="driver",
+        rendezvous="driver",
         driver_address=None,
         start_timeout=1,
         forward_logs=False,

@@ -132,7 +132,7 @@ def test_a_node_that_hangs_before_it_meets_the_others(spark_cluster: "SparkSessi
     os.mkfifo(tmp_path / "fifo")
     started = time.time()
     run = start_run(spark_cluster, HangsWhenLoaded(tmp_path), start_timeout=4.0)
-    error = error_of(run, started + 4.0, "a node that hangs before the meeting, after its start_timeout")
+    error = error_of(run, started + 4.0, "a node that hangs before the rendezvous, after its start_timeout")
     assert "ready within 4 s" in str(error) or "started but did not get ready" in str(error)
     assert "worker 1" in str(error).lower() or "chief 0" in str(error).lower()
 

@@ -95,3 +95,8 @@ def test_gpus_are_held_alone(spark_gpus: "SparkSession") -> None:
 def test_wrong_arguments(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be a whole number"):
         run_parallel(look, **wrong)
+
+
+def test_a_start_timeout_that_is_no_time_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match="start_timeout"):
+        run_parallel(look, tasks=2, start_timeout=-1)

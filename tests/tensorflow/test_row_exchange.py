@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emberflow.errors import PeerError
-from tests.unit.strangers import flood, limited_files
+from tests.unit.unauthenticated_peers import flood, limited_files
 
 KEY = b"k" * 32
 BATCH = 4

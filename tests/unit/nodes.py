@@ -34,7 +34,7 @@ def plan_of(workers: int, start_timeout: float = WITHIN, **more: Any) -> RunPlan
     return RunPlan(
         run_id="0a1b2c3d",
         nodes=assign_roles(workers),
-        meeting="driver",
+        rendezvous="driver",
         driver_address=None,
         start_timeout=start_timeout,
         forward_logs=True,

@@ -27,7 +27,7 @@ from emberflow.strategies.periodic.value_layout import VariableSpec
 from emberflow.strategies.transport.array_connection import ArrayConnection
 from emberflow.strategies.transport.ring import Ring
 from emberflow.strategies.transport.threaded_server import ThreadedServer
-from tests.unit.strangers import flood, limited_files, open_files, silent
+from tests.unit.unauthenticated_peers import flood, limited_files, open_files, silent
 
 KEY = b"k" * 32
 PURPOSE = "test"

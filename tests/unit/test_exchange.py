@@ -66,7 +66,7 @@ def test_all_get_all_values_in_rank_order() -> None:
 
 
 @pytest.mark.parametrize("has_empty", [False, True])
-def test_a_meeting_by_the_barrier_is_that_of_the_driver(has_empty: bool) -> None:
+def test_a_rendezvous_by_the_barrier_is_that_of_the_driver(has_empty: bool) -> None:
     batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
     facts = ShardFacts(rows=2, digest="d", schema=batch.schema, columns=observe(batch))
     shards = [facts, facts, ShardFacts() if has_empty else facts]

@@ -233,7 +233,7 @@ class NeedsModule:
     def __call__(self, ctx: Any) -> None: ...
 
 
-def test_a_function_that_cannot_be_unpickled_is_told_before_the_meeting(tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_unpickled_is_told_before_the_rendezvous(tmp_path: Path) -> None:
     with real_node(NeedsModule(), tmp_path) as node:
         said = node.next()
         assert isinstance(said, Raised)

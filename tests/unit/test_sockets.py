@@ -20,7 +20,7 @@ from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.handshake import HandshakeClosedError
 from emberflow.errors import ClusterError, PeerError
 from emberflow.strategies.transport.ring import Ring
-from tests.unit.strangers import open_files
+from tests.unit.unauthenticated_peers import open_files
 
 KEY = b"k" * 32
 WITHIN = 10.0

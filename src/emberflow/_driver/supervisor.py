@@ -78,9 +78,9 @@ def supervise(
             return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             is_unreachable = error.cause is FailureCause.DRIVER_UNREACHABLE
-            if is_unreachable and plan.meeting == "driver" and len(plan.stages) == 1:
+            if is_unreachable and plan.rendezvous == "driver" and len(plan.stages) == 1:
                 warn_driver_unreachable(config.driver_host or facts.driver_host)
-                plan = dataclasses.replace(plan, meeting="barrier")
+                plan = dataclasses.replace(plan, rendezvous="barrier")
                 continue
             is_not_fetched = error.cause is FailureCause.FUNCTION_NOT_FETCHED
             if is_not_fetched and facts.is_connect and not program.artifact:
@@ -160,7 +160,7 @@ def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts)
 
 
 def _is_driver_unreachable(plan: RunPlan, facts: ClusterFacts) -> bool:
-    return plan.meeting == "barrier" and not facts.is_connect
+    return plan.rendezvous == "barrier" and not facts.is_connect
 
 
 def _may_restart(error: EmberflowError, config: RunConfig) -> bool:

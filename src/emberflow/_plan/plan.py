@@ -9,7 +9,7 @@ from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
 from emberflow.config import EVALUATOR_TIMEOUT, EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
 
-Meeting = Literal["driver", "barrier"]
+Rendezvous = Literal["driver", "barrier"]
 LogCopy = Literal["all", "no_noise", "none"]
 
 
@@ -40,7 +40,7 @@ class RunPlan:
         run_id: Names the run in process environments, folders and logs.
         attempt: 0 for the first attempt of the run.
         nodes: One per rank.
-        meeting: Where nodes learn each other's addresses: at the driver (milliseconds), or by Spark's
+        rendezvous: Where nodes learn each other's addresses: at the driver (milliseconds), or by Spark's
             barrier (a second) where the driver cannot be dialled.
         driver_address: Host and port that tasks dial; None when the driver cannot be reached.
         start_timeout: Seconds until every node must have joined.
@@ -65,7 +65,7 @@ class RunPlan:
     run_id: str
     attempt: int = 0
     nodes: tuple[Node, ...]
-    meeting: Meeting
+    rendezvous: Rendezvous
     driver_address: tuple[str, int] | None
     start_timeout: float
     forward_logs: bool
@@ -93,7 +93,7 @@ class RunPlan:
         """Tell whether the run can continue without these ranks: only workers, and not more than the strategy allows.
 
         >>> from emberflow._plan.roles import assign_roles
-        >>> plan = RunPlan(run_id="x", nodes=assign_roles(3, ps=1), meeting="driver", driver_address=None,
+        >>> plan = RunPlan(run_id="x", nodes=assign_roles(3, ps=1), rendezvous="driver", driver_address=None,
         ...     start_timeout=1, forward_logs=False, python=(3, 11), strategy="parameter_server")
         >>> plan.can_lose([1]), plan.can_lose([1, 2]), plan.can_lose([3])
         (True, False, False)

@@ -42,6 +42,20 @@ class NodeProcess:
             with suppress(BrokenPipeError):
                 self.keeper.stdin.close()
 
+    def close(self) -> None:
+        """End the node, wait until the keeper has ended too, and close what connects us to both."""
+        self.end()
+        self.control.close()
+        self.feed.close()
+        try:
+            self.keeper.wait(deadlines.KEEPER_END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.keeper.kill()  # the kernel then kills the node
+            self.keeper.wait()
+        if self.keeper.stdout is not None:
+            self.keeper.stdout.close()
+        os.close(self.log_fd)
+
 
 @contextmanager
 def running_node(
@@ -60,55 +74,55 @@ def running_node(
             end of file knows that everything is cleaned up.
     """
     temporary = tempfile.mkdtemp(prefix="emberflow-")
-    environment = environment | {"TMPDIR": temporary}
+    node = _start(folder, environment | {"TMPDIR": temporary}, also_held)
+    try:
+        yield node
+    finally:
+        node.close()
+        shutil.rmtree(temporary, ignore_errors=True)  # a keeper that was killed left it
+
+
+def _start(folder: Path, environment: dict[str, str], also_held: tuple[int, ...]) -> NodeProcess:
+    """Start the keeper, which starts the node, and close our copies of their ends of sockets and pipes."""
     control, theirs = socket.socketpair()
     feed, their_feed = socket.socketpair()
     log_r, log_w = os.pipe()
     jvm = executor_pidfd()
     held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
     node_fds = (theirs.fileno(), their_feed.fileno(), log_w)
-    argv = [sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])]
     order = KeeperOrder(
-        argv=argv,
+        argv=[sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])],
         environment=environment,
-        folders=[str(folder), temporary],
+        folders=[str(folder), environment["TMPDIR"]],
         held_fds=held,
         jvm_fd=jvm,
         log_fd=log_w,
         node_fds=node_fds,
     )
+    keeper = _start_keeper(order, environment)
+    theirs.close()
+    their_feed.close()
+    os.close(log_w)
+    if jvm >= 0:
+        os.close(jvm)
+    assert keeper.stdout is not None  # noqa: S101 - it is a pipe, for the type checker
+    return NodeProcess(control, feed, log_r, keeper.stdout.fileno(), keeper)
+
+
+def _start_keeper(order: KeeperOrder, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", str(KEEPER)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
         env=environment,
-        pass_fds=(*node_fds, *held),
+        pass_fds=(*order.node_fds, *order.held_fds),
         start_new_session=True,
     )
-    theirs.close()
-    their_feed.close()
-    os.close(log_w)
-    if jvm >= 0:
-        os.close(jvm)
-    stdin, stdout = keeper.stdin, keeper.stdout
-    assert stdin is not None and stdout is not None  # noqa: S101, PT018 - both are pipes, for the type checker
-    try:
-        stdin.write(encode(order) + b"\n")
-        yield NodeProcess(control, feed, log_r, stdout.fileno(), keeper)
-    finally:
-        with suppress(BrokenPipeError):
-            stdin.close()
-        control.close()
-        feed.close()
-        try:
-            keeper.wait(deadlines.KEEPER_END_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            keeper.kill()  # the kernel then kills the node
-            keeper.wait()
-        stdout.close()
-        os.close(log_r)
-        shutil.rmtree(temporary, ignore_errors=True)  # a keeper that was killed left it
+    assert keeper.stdin is not None  # noqa: S101 - it is a pipe, for the type checker
+    with suppress(BrokenPipeError):  # it has ended already, which is read from `status_fd`
+        keeper.stdin.write(encode(order) + b"\n")
+    return keeper
 
 
 def executor_pidfd() -> int:

@@ -91,7 +91,7 @@ class NodeRunner:
     def _exchange(self, monitor: NodeMonitor, context: "BarrierTaskContext") -> Exchange:
         return (
             DriverExchange(monitor)
-            if self._plan.meeting == "driver"
+            if self._plan.rendezvous == "driver"
             else BarrierExchange(monitor, context, self._me.rank)
         )
 

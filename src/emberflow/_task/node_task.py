@@ -167,7 +167,7 @@ def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
             address, spec.key, me.rank, host, deadlines.DIAL_TIMEOUT, busy_timeout=spec.plan.start_timeout
         )
     except (OSError, EmberflowError) as error:
-        if spec.plan.meeting == "barrier":
+        if spec.plan.rendezvous == "barrier":
             return None
         refused = outcome_of(
             me,

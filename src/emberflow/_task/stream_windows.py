@@ -28,7 +28,7 @@ class WindowSteps:
         the time that an exchange takes is limited here.
         """
         timeout = None
-        if self._asked is not None and self._plan.meeting != "driver":
+        if self._asked is not None and self._plan.rendezvous != "driver":
             timeout = max(self._asked + self._plan.exchange_timeout - time.monotonic(), 0.0)
         event = monitor.next_event(timeout)
         return FeedFailed(exchange_timed_out(self._plan.exchange_timeout)) if event is None else event

@@ -1,4 +1,4 @@
-"""Connections of strangers: a flood of silent ones from another process, and many that come in one go."""
+"""Connections of unauthenticated peers: a flood of silent ones from another process, and many at the same time."""
 
 import contextlib
 import resource
