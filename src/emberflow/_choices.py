@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from emberflow.errors import ConfigError
 
 Strategy = Literal["data_parallel", "parameter_server", "periodic"]
-Transport = Literal["ring", "collectives"]
-TransportChoice = Literal["auto", "ring", "collectives"]
+Transport = Literal["ring", "collectives", "none"]
+TransportChoice = Literal["auto", "ring", "collectives", "none"]
 GpuSource = Literal["spark", "nvml"]
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)

@@ -31,7 +31,8 @@ class RunConfig:
         gpu_resource: Spark's name for them, as in spark.executor.resource.NAME.amount; None: the session's setting
             spark.emberflow.gpuResource, or "gpu".
         transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
-            TensorFlow's own, which use NCCL; "auto": the ring on CPUs and the collectives on GPUs.
+            TensorFlow's own, which use NCCL; "auto": the ring on CPUs and the collectives on GPUs; "none": not at
+            all, and no port is opened for it.
         strategy: How the nodes train together: "data_parallel", synchronous, which needs every node;
             "parameter_server" or "periodic", asynchronous, where a lost worker is tolerated.
         tensorboard: Folder of event files that TensorBoard shows during the run.
@@ -48,7 +49,9 @@ class RunConfig:
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         evaluator_timeout: Seconds for a last evaluation after training is done.
         verbose: Show progress and the nodes' output on the driver.
-        allow_unencrypted: Run although the session encrypts its traffic and the nodes do not encrypt theirs.
+        encrypt: Encrypt everything that driver and nodes send each other, gradients and rows too; always so where
+            Spark encrypts its traffic.
+        allow_unencrypted: Let TensorFlow's own servers run where everything else is encrypted; they cannot encrypt.
         driver_host: The address at which executors reach this process; None: the address that Spark uses.
         port_range: Ports that driver and nodes may listen on, such as "30000-30100"; None: Spark's setting
             spark.emberflow.portRange, or any free ports.
@@ -76,6 +79,7 @@ class RunConfig:
     exchange_timeout: float = EXCHANGE_TIMEOUT
     evaluator_timeout: float = EVALUATOR_TIMEOUT
     verbose: bool = True
+    encrypt: bool = False
     allow_unencrypted: bool = False
     driver_host: str | None = None
     port_range: str | None = None
@@ -88,6 +92,7 @@ class RunConfig:
         check_flag("evaluator", self.evaluator)
         check_flag("restart_on_error", self.restart_on_error)
         check_flag("cache", self.cache)
+        check_flag("encrypt", self.encrypt)
         if self.spool_limit is not None:
             check_count("spool_limit", self.spool_limit)
         for name in ("tensorboard", "checkpoint_dir", "spool_dir"):

@@ -52,6 +52,7 @@ def run(
     exchange_timeout: float = 600.0,
     evaluator_timeout: float = 60.0,
     verbose: bool = True,
+    encrypt: bool = False,
     allow_unencrypted: bool = False,
     driver_host: str | None = None,
     port_range: str | None = None,
@@ -71,7 +72,8 @@ def run(
         gpu_source: "nvml": nodes select free GPUs of their host, where Spark manages none.
         gpu_resource: Spark's name for its GPUs, if neither "gpu" nor the setting spark.emberflow.gpuResource.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
-            TensorFlow's own, which use NCCL; "auto": the ring on CPUs and the collectives on GPUs.
+            TensorFlow's own, which use NCCL; "auto": the ring on CPUs and the collectives on GPUs; "none": not at
+            all, and no port is opened for it.
         strategy: How the nodes train together. "data_parallel": synchronous; every node is needed.
             "parameter_server" and "periodic": asynchronous; parameter servers do not call your function, each
             worker proceeds at its own speed, and a lost worker is tolerated.
@@ -91,7 +93,9 @@ def run(
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         evaluator_timeout: Seconds for a last evaluation after training is done.
         verbose: Show progress and the nodes' output on the driver.
-        allow_unencrypted: Run although the session encrypts its traffic and the nodes do not encrypt theirs.
+        encrypt: Encrypt everything that driver and nodes send each other, gradients and rows too; always so where
+            Spark encrypts its traffic.
+        allow_unencrypted: Let TensorFlow's own servers run where everything else is encrypted; they cannot encrypt.
         driver_host: The address at which executors reach this process, if not the one that Spark uses.
         port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; by
             default Spark's setting spark.emberflow.portRange, or any free ports.
@@ -141,6 +145,7 @@ def run(
         exchange_timeout=exchange_timeout,
         evaluator_timeout=evaluator_timeout,
         verbose=verbose,
+        encrypt=encrypt,
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
         port_range=port_range,
@@ -149,9 +154,9 @@ def run(
     session = spark or run_data.session or active_session()
     with closing(shipment_of(fn, is_connect=is_connect(session))) as shipment:
         facts = read_facts(session, config.gpu_resource)
-        check_facts(facts, config.allow_unencrypted)
+        check_facts(facts, config)
         least = getattr(fn, "least_value_bytes", 0)
-        spec = data_spec(run_data, config)
+        spec = data_spec(run_data, config, keeps_off_disk=facts.encrypts_files)
         program = Program(fn=shipment, least_value=least, data=run_data, spec=spec)
         return _run(session, program, config, facts)
 
@@ -181,8 +186,11 @@ def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "C
 def _plan(
     config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]", *, waits_for_rows: bool
 ) -> "RunPlan":
+    from emberflow._driver.cluster_facts import encrypts
     from emberflow._plan.plan import RunPlan
 
+    is_encrypted = encrypts(facts, config)
+    may_be_clear = config.allow_unencrypted or not is_encrypted
     return RunPlan(
         run_id=secrets.token_hex(4),
         nodes=nodes,
@@ -199,7 +207,9 @@ def _plan(
         gpus=config.gpus,
         gpu_source=config.gpu_source,
         gpu_resource=facts.gpu_resource,
-        transport=_transport(config, nodes),
+        transport=_transport(config, nodes, may_be_clear=may_be_clear),
+        encrypt=is_encrypted,
+        allows_tf_servers=may_be_clear,
         strategy=config.strategy,
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
         port_range=parse_port_range("port_range", config.port_range)
@@ -208,11 +218,11 @@ def _plan(
     )
 
 
-def _transport(config: RunConfig, nodes: "tuple[Node, ...]") -> Transport:
+def _transport(config: RunConfig, nodes: "tuple[Node, ...]", *, may_be_clear: bool) -> Transport:
     if config.transport == "auto":
         # Workers of parameter servers run a TensorFlow server of their own, at the address of the collectives'.
         has_ps = any(node.role == "ps" for node in nodes)
-        return "collectives" if config.gpus and not has_ps else "ring"
+        return "collectives" if config.gpus and not has_ps and may_be_clear else "ring"
     return config.transport
 
 

@@ -184,17 +184,17 @@ def test_bytes_are_numbers_from_0_to_255_in_fit_and_transform(spark_cluster: "Sp
     assert predictions(model.transform(rows)) == [[0, 5.0], [1, 255.0]]
 
 
-def test_an_encrypted_cluster_is_refused_until_the_user_allows_it_and_tensorboard_is_passed_on(
+def test_on_an_encrypted_cluster_collectives_are_refused_and_tensorboard_is_passed_on(
     spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     conf = spark_cluster.sparkContext.getConf().set("spark.network.crypto.enabled", "true")
     monkeypatch.setattr(type(spark_cluster.sparkContext), "getConf", lambda _: conf)
     rows = flower_rows(spark_cluster)
-    stage = estimator(numWorkers=1)
+    stage = estimator(numWorkers=2, transport="collectives")
     with pytest.raises(ef.EncryptionError) as caught:
         stage.fit(rows)
     assert "allowUnencrypted=True" in caught.value.fix
-    model = stage.setAllowUnencrypted(True).setTensorboardDir(str(tmp_path)).fit(rows)
+    model = stage.setNumWorkers(1).setTransport("auto").setTensorboardDir(str(tmp_path)).fit(rows)
     assert "loss" in model.history
     assert (model.result.tensorboard_url or "").startswith("http://127.0.0.1:")
     assert list(tmp_path.glob("train/events.out.tfevents.*"))  # the chief wrote what TensorBoard shows

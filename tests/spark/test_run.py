@@ -232,17 +232,15 @@ def test_the_key_is_nowhere_to_be_seen(
     assert not pattern.search(seen + f"{conf} {plan} {caplog.text}".encode())
 
 
-@pytest.mark.parametrize("setting", ["spark.ssl.enabled", "spark.network.crypto.enabled"])
-def test_a_session_that_asks_for_encryption_is_refused(
-    spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch, setting: str
+def test_a_session_that_asks_for_encryption_runs_but_for_what_tensorflow_cannot_encrypt(
+    spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conf = spark_cluster.sparkContext.getConf().set(setting, "true")
+    conf = spark_cluster.sparkContext.getConf().set("spark.ssl.rpc.enabled", "TRUE")
     monkeypatch.setattr(type(spark_cluster.sparkContext), "getConf", lambda _: conf)
-    with pytest.raises(ef.EncryptionError, match=f"{setting}=true"):
-        ef.run(train, workers=2, spark=spark_cluster)
-    assert (
-        ef.run(lambda _: 7, workers=2, spark=spark_cluster, allow_unencrypted=True, verbose=False).value == 7
-    )
+    for refused in ({"transport": "collectives"}, {"strategy": "parameter_server", "ps": 1}):
+        with pytest.raises(ef.EncryptionError, match=r"spark\.ssl\.rpc\.enabled=true"):
+            ef.run(train, workers=2, spark=spark_cluster, **refused)
+    assert ef.run(lambda _: 7, workers=2, spark=spark_cluster, verbose=False).value == 7
 
 
 def test_dynamic_allocation_is_refused(

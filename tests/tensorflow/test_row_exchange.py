@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from emberflow._protocol.sealed import TamperedError
 from emberflow.errors import PeerError
 from tests.unit.unauthenticated_peers import flood, limited_files
+from tests.unit.wire import Wire, changed
 
 KEY = b"k" * 32
 BATCH = 4
@@ -137,3 +139,41 @@ def test_a_flood_of_silent_connections_locks_nobody_out_of_a_row_server() -> Non
         flood(int(second.address.rpartition(":")[2])),
     ):
         assert drain(first, 0) == [(1, number) for number in range(1000, 1010)]
+
+
+@contextmanager
+def neighbour(*, encrypt: bool) -> Iterator[tuple[Any, Wire]]:
+    """Yield a node's way to the rows of another, with somebody between them."""
+    import tensorflow as tf
+    from emberflow.strategies.parameter_server.row_exchange import PeerRows, RowServer
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    rows = [tf.constant(["a row of somebody else"] * BATCH)]
+    server = RowServer(listener, key=KEY, rank=1, takes={"train": lambda _: (BATCH, rows)}, encrypt=encrypt)
+    with Wire(listener.getsockname()[1]) as wire:
+        yield PeerRows(["127.0.0.1:1", wire.address], key=KEY, rank=0, encrypt=encrypt), wire
+    server.close()
+
+
+def test_rows_cannot_be_read_on_the_way_of_an_encrypted_run() -> None:
+    import tensorflow as tf
+
+    seen = {}
+    for encrypt in (False, True):
+        with neighbour(encrypt=encrypt) as (peer_rows, wire):
+            owner, rows, (text,) = peer_rows.take("train", 0, [tf.string])
+            assert (owner, rows, text.numpy()[0]) == (1, BATCH, b"a row of somebody else")
+            seen[encrypt] = bytes(wire.seen)
+    assert b"a row of somebody else" in seen[False]  # the wire does see what passes
+    assert b"somebody" not in seen[True]
+
+
+@pytest.mark.fault
+def test_a_batch_that_was_altered_is_an_error_that_names_its_node_and_not_a_lost_batch() -> None:
+    import tensorflow as tf
+
+    with neighbour(encrypt=True) as (peer_rows, wire):
+        peer_rows.take("train", 0, [tf.string])
+        wire.to_client = changed
+        with pytest.raises(TamperedError, match=wire.address):
+            peer_rows.take("train", 0, [tf.string])

@@ -19,6 +19,8 @@ from emberflow._plan import deadlines
 from emberflow._protocol import acceptor as acceptor_module
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor, handshakes_at_once
+from emberflow._protocol.sealed import seals_of_client
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._task.driver_connection import dial
 from emberflow.errors import PeerError
 from emberflow.strategies.periodic.client import PeriodicClient
@@ -40,12 +42,12 @@ class Server:
     """An acceptor, and those who got in."""
 
     def __init__(self) -> None:
-        self.admitted: queue.Queue[socket.socket] = queue.Queue()
+        self.admitted: queue.Queue[SealedSocket] = queue.Queue()
         listener = sockets.listen("127.0.0.1")
         self.port = listener.getsockname()[1]
         self.acceptor = Acceptor(listener, key=KEY, purpose=PURPOSE, admit=self.admitted.put)
 
-    def dial(self, key: bytes = KEY) -> socket.socket:
+    def dial(self, key: bytes = KEY) -> SealedSocket:
         return sockets.dial("127.0.0.1", self.port, key, PURPOSE, WITHIN)
 
     def close(self) -> None:
@@ -81,16 +83,21 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
-def storm(port: int, purpose: str) -> list[socket.socket]:
+def storm(port: int, purpose: str) -> list[SealedSocket]:
     """Connect a thousand times before anything is answered, answer after the latency; return the connections."""
     clients = [socket.create_connection(("127.0.0.1", port), timeout=WITHIN) for _ in range(STORM)]
     greetings = [exactly(client, 44) for client in clients]
     threading.Event().wait(LATENCY)
-    for client, greeting in zip(clients, greetings, strict=True):
-        client.sendall(answer_to(greeting, purpose))
+    answers = [answer_to(greeting, purpose) for greeting in greetings]
+    for client, answer in zip(clients, answers, strict=True):
+        client.sendall(answer)
     said = [exactly(client, 32) for client in clients]
     assert sum(len(tag) == 32 and tag != bytes(32) for tag in said) == STORM
-    return clients
+    nonces = [answer[:32] + greeting[12:] for answer, greeting in zip(answers, greetings, strict=True)]
+    return [
+        SealedSocket(client, seals_of_client(KEY, purpose, both, "the server"))
+        for client, both in zip(clients, nonces, strict=True)
+    ]
 
 
 def test_a_connection_is_handed_over_blocking_and_both_sides_talk(server: Server) -> None:
@@ -120,7 +127,8 @@ def test_a_thousand_nodes_that_connect_before_any_answers_all_join_the_hub() -> 
         clients = storm(hub.port, "node to driver")
         for rank, client in enumerate(clients):
             body = f'{{"kind": "join", "rank": {rank}, "host": "h"}}'.encode()
-            client.sendall(len(body).to_bytes(4, "big") + body)
+            client.send_record(len(body).to_bytes(4, "big"))
+            client.send_record(body)
         events = [hub.events.get(timeout=WITHIN) for _ in clients]
         joined = {event.rank for event in events if isinstance(event, Joined)}
         for client in clients:

@@ -46,6 +46,7 @@ VALUES: dict[str, Any] = {
     "joinTimeout": 8.0,
     "exchangeTimeout": 9.0,
     "verbose": False,
+    "encrypt": True,
     "allowUnencrypted": True,
     "driverHost": "10.0.0.1",
     "portRange": "30000-30100",

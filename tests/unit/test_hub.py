@@ -24,9 +24,9 @@ from emberflow._protocol.driver_messages import (
     Quit,
     WorkerLost,
 )
-from emberflow._protocol.frames import Channel
-from emberflow._protocol.messages import decode
+from emberflow._protocol.frames import Channel, frames_of
 from emberflow._protocol.outcome import Outcome
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._task.driver_connection import dial
 from emberflow.errors import ClusterError, PeerError
 from tests.unit.nodes import outcome_of
@@ -41,7 +41,7 @@ def hub() -> Iterator[Hub]:
         yield hub
 
 
-def join(hub: Hub, rank: int, key: bytes = KEY) -> socket.socket:
+def join(hub: Hub, rank: int, key: bytes = KEY) -> SealedSocket:
     sock = dial(("127.0.0.1", hub.port), key, rank, f"host-{rank}", timeout=WITHIN)
     sock.settimeout(WITHIN)
     return sock
@@ -128,12 +128,15 @@ def test_a_rank_that_has_joined_or_does_not_exist_is_refused(hub: Hub, rank: int
 
 
 @pytest.mark.parametrize(
-    "noise", [struct.pack("!I", 5) + b"{bad}", struct.pack("!I", 1 << 31), b"\0\0\0\x02[]"]
+    "noise", [(struct.pack("!I", 5), b"{bad}"), (struct.pack("!I", 1 << 31),), (b"\0\0\0\x02", b"[]")]
 )
-def test_a_node_that_sends_no_message_is_dropped_and_the_others_go_on(hub: Hub, noise: bytes) -> None:
+def test_a_node_that_sends_no_message_is_dropped_and_the_others_go_on(
+    hub: Hub, noise: tuple[bytes, ...]
+) -> None:
     with join(hub, 0) as good, join(hub, 1) as bad:
         assert {next_event(hub).rank for _ in range(2)} == {0, 1}
-        bad.sendall(noise)
+        for record in noise:
+            bad.send_record(record)
         assert next_event(hub) == Gone(1)
         Channel(good).send(LogLines("still here"))
         assert next_event(hub) == NodeSent(0, LogLines("still here"))
@@ -249,15 +252,11 @@ def test_a_slow_node_gets_everything_in_order_and_is_kept(hub: Hub, monkeypatch:
         for number in range(100):
             hub.send(0, Gathered("x" * 200_000, [number]))
         started = time.monotonic()
-        buffer, frames = bytearray(), []
-        while len(frames) < 100:  # slower than the limit in all, but never silent for as long
-            buffer += slow.recv(100_000)
-            while len(buffer) >= 4 and len(buffer) >= 4 + int.from_bytes(buffer[:4], "big"):
-                size = 4 + int.from_bytes(buffer[:4], "big")
-                frames.append(decode(bytes(buffer[4:size])).values[0])
-                del buffer[:size]
+        frames, numbers = frames_of(slow), []
+        while len(numbers) < 100:  # slower than the limit in all, but never silent for as long
+            numbers += [message.values[0] for message in frames.feed(slow.recv(100_000))]
             threading.Event().wait(0.01)
-        assert frames == list(range(100))
+        assert numbers == list(range(100))
         assert time.monotonic() - started > 1.0
         no_event(hub)
 

@@ -9,26 +9,37 @@ from typing import Any
 
 import pytest
 
-from emberflow._driver.cluster_facts import ENCRYPTION, ClusterFacts, check_facts, read_facts
+import emberflow.run  # noqa: F401 - the package's name `run` is the function
+from emberflow._driver.cluster_facts import (
+    ENCRYPTION,
+    FILE_ENCRYPTION,
+    TRAFFIC_ENCRYPTION,
+    ClusterFacts,
+    check_facts,
+    read_facts,
+)
 from emberflow._driver.interpreter import DRIVER_PYTHON
 from emberflow._driver.slots import check_slots
 from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
+from emberflow._plan.roles import assign_roles
 from emberflow._protocol.outcome import Outcome, ValueRoute, outcome_in
 from emberflow._task import node_task as task
 from emberflow._task.node_task import TaskSpec, check_here
+from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, DataError, EmberflowError, EncryptionError, RunCancelledError
 from tests.unit.nodes import outcome_of, plan_of
 
+run_module = sys.modules["emberflow.run"]
 CLASSIC = ClusterFacts(is_connect=False, master="spark://a:7077")
 
 
 def test_a_plain_cluster_passes() -> None:
-    check_facts(CLASSIC, allow_unencrypted=False)
+    check_facts(CLASSIC, RunConfig(workers=2))
 
 
 def test_dynamic_allocation_is_refused() -> None:
     with pytest.raises(ClusterError, match=r"spark\.dynamicAllocation\.enabled=false"):
-        check_facts(dataclasses.replace(CLASSIC, dynamic_allocation=True), allow_unencrypted=True)
+        check_facts(dataclasses.replace(CLASSIC, dynamic_allocation=True), RunConfig(workers=2))
 
 
 def session_with(**settings: str) -> Any:
@@ -67,21 +78,61 @@ def test_other_values_and_other_settings_ask_for_nothing(spelling: str) -> None:
     assert facts.encryption == ()
 
 
-@pytest.mark.parametrize("setting", ["spark.ssl.enabled", "spark.network.crypto.enabled"])
-def test_encryption_is_refused_unless_the_user_knows(setting: str) -> None:
-    facts = dataclasses.replace(CLASSIC, encryption=(setting,))
-    with pytest.raises(EncryptionError, match=f"{setting}=true") as caught:
-        check_facts(facts, allow_unencrypted=False)
+@pytest.mark.parametrize("setting", [*TRAFFIC_ENCRYPTION, ""])
+@pytest.mark.parametrize(
+    "chosen",
+    [{"strategy": "parameter_server", "ps": 1}, {"transport": "collectives"}],
+    ids=["ps", "collectives"],
+)
+def test_only_what_tensorflow_cannot_encrypt_is_refused_unless_the_user_allows_it(
+    setting: str, chosen: dict[str, Any]
+) -> None:
+    facts = dataclasses.replace(CLASSIC, encryption=(setting,) if setting else ())
+    asked: dict[str, Any] = {"workers": 2, "encrypt": not setting}
+    with pytest.raises(EncryptionError, match=f"{setting}=true" if setting else "encrypt=True") as caught:
+        check_facts(facts, RunConfig(**asked, **chosen))
     assert "allow_unencrypted=True" in caught.value.fix
-    check_facts(facts, allow_unencrypted=True)
+    check_facts(facts, RunConfig(**asked, **chosen, allow_unencrypted=True))
+    for encrypted in ({}, {"transport": "ring"}, {"strategy": "periodic", "ps": 1}, {"gpus": 1}):
+        check_facts(facts, RunConfig(**asked, **encrypted))
+
+
+@pytest.mark.parametrize("chosen", [{"strategy": "parameter_server", "ps": 1}, {"transport": "collectives"}])
+def test_encrypted_local_files_refuse_nothing(chosen: dict[str, Any]) -> None:
+    facts = dataclasses.replace(CLASSIC, encryption=(FILE_ENCRYPTION,))
+    assert (facts.encrypts_files, facts.encrypts_traffic) == (True, False)
+    check_facts(facts, RunConfig(workers=2, **chosen))
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "encrypted", "transport"),
+    [
+        ((), {}, False, "ring"),
+        ((), {"gpus": 1}, False, "collectives"),
+        ((), {"gpus": 1, "transport": "none"}, False, "none"),
+        ((), {"encrypt": True}, True, "ring"),
+        ((), {"encrypt": True, "gpus": 1}, True, "ring"),
+        (("spark.network.crypto.enabled",), {"gpus": 1}, True, "ring"),
+        (("spark.network.crypto.enabled",), {"gpus": 1, "allow_unencrypted": True}, True, "collectives"),
+        (("spark.io.encryption.enabled",), {}, False, "ring"),
+    ],
+)
+def test_a_run_is_encrypted_where_spark_is_or_the_user_asks_for_it(
+    settings: tuple[str, ...], options: dict[str, Any], encrypted: bool, transport: str
+) -> None:
+    facts = dataclasses.replace(CLASSIC, encryption=settings)
+    plan = run_module._plan(RunConfig(workers=2, **options), facts, assign_roles(2), waits_for_rows=False)
+    assert (plan.encrypt, plan.transport) == (encrypted, transport)
+    assert plan.allows_tf_servers == (not encrypted or "allow_unencrypted" in options)
 
 
 def test_connect_warns_of_what_it_cannot_know(caplog: pytest.LogCaptureFixture) -> None:
     connect = ClusterFacts(is_connect=True)
     with caplog.at_level(logging.WARNING, logger="emberflow"):
-        check_facts(connect, allow_unencrypted=True)
+        check_facts(connect, RunConfig(workers=2, allow_unencrypted=True))
+        check_facts(connect, RunConfig(workers=2, encrypt=True))
         assert not caplog.records
-        check_facts(connect, allow_unencrypted=False)
+        check_facts(connect, RunConfig(workers=2))
     assert "does not tell" in caplog.text
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emberflow._feed import spool as spool_module
 from emberflow._feed.arrays import KEY
 from emberflow._feed.digest import add_digests, digest_of
 from emberflow._feed.row_windows import WindowReader, group_columns
@@ -27,7 +28,7 @@ def batch_of(keys: list[int]) -> Any:
     )
 
 
-def spool_of(folder: Path, batches: list[Any], **options: Any) -> SpoolFile:
+def spool_of(folder: Path | None, batches: list[Any], **options: Any) -> SpoolFile:
     with SpoolWriter(folder, **options) as writer:
         for batch in batches:
             writer.write(batch)
@@ -106,6 +107,27 @@ def test_nothing_is_in_the_folder_at_any_time(tmp_path: Path) -> None:
         file = writer.finish()
     assert os.fstat(file.fd).st_mode & 0o777 == 0o600
     file.close()
+
+
+def test_rows_that_must_not_be_on_disk_are_in_memory_and_read_the_same(tmp_path: Path) -> None:
+    batches = [batch_of([5, 3]), batch_of([9, 0, 4])]
+    on_disk, in_memory = spool_of(tmp_path, batches), spool_of(None, batches)
+    assert str(Path(f"/proc/self/fd/{in_memory.fd}").readlink()).startswith("/memfd:emberflow-spool")
+    assert str(tmp_path) in str(Path(f"/proc/self/fd/{on_disk.fd}").readlink())
+    assert in_memory.facts == on_disk.facts
+    one, other = Spool(on_disk), Spool(in_memory)
+    for file in (on_disk, in_memory):
+        file.close()
+    assert [chunk.to_pylist() for chunk in one.chunks] == [chunk.to_pylist() for chunk in other.chunks]
+    assert one.order is not None
+    assert (one.order == other.order).all()
+
+
+def test_rows_in_memory_leave_some_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "_available_memory", lambda: spool_module.MEMORY_MARGIN + 10)
+    with pytest.raises(DataError, match=r"spark\.io\.encryption\.enabled.*256 MB left") as caught:
+        spool_of(None, [batch_of(list(range(100)))])
+    assert "cache=False" in caught.value.fix
 
 
 def test_an_abandoned_writer_leaves_no_descriptor(tmp_path: Path) -> None:
@@ -196,6 +218,7 @@ def test_a_shard_larger_than_the_memory_it_may_take(tmp_path: Path) -> None:
 _LARGE = """
 import sys
 import numpy as np, pyarrow as pa
+from emberflow._feed import spool as spool_module
 from emberflow._feed.arrays import KEY
 from emberflow._feed.tensor_columns import plan_columns
 from emberflow._feed.row_windows import WindowReader, group_columns, window_rows

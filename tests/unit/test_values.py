@@ -131,7 +131,7 @@ def test_a_task_that_stops_in_the_middle_is_told_with_its_rank_within_the_timeou
     with driver(timeout=1.0) as running, dial_values(("127.0.0.1", running.hub.port), KEY, WITHIN) as sock:
         receive_size(sock)
         send_request(sock, VALUE, 0, 3 * MB)
-        sock.sendall(bytes(MB))
+        sock.send_chunks(memoryview(bytes(MB)))
         event = running.events.get(timeout=WITHIN)
     assert isinstance(event, Undelivered)
     assert (event.rank, event.exception_type) == (0, "NodeLostError")
@@ -184,7 +184,7 @@ def test_closing_the_server_ends_a_transfer_at_once() -> None:
     with driver() as running, dial_values(("127.0.0.1", running.hub.port), KEY, WITHIN) as sock:
         receive_size(sock)
         send_request(sock, VALUE, 0, 3 * MB)
-        sock.sendall(bytes(MB))
+        sock.send_chunks(memoryview(bytes(MB)))
         started = time.monotonic()
         running.server.close()
         assert time.monotonic() - started < 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emberflow._driver.interpreter import is_connect, is_local
 from emberflow._protocol.sockets import unbracketed
-from emberflow.config import PortRange, check_resource, parse_port_range
+from emberflow.config import PortRange, RunConfig, check_resource, parse_port_range
 from emberflow.errors import ClusterError, ConfigError, EncryptionError
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ PORT_RANGE = "spark.emberflow.portRange"
 GPU_RESOURCE = "spark.emberflow.gpuResource"
 RESULT_LIMIT = "spark.driver.maxResultSize"
 # `spark.network.crypto.saslFallback` is not among them: it says what to do for old peers, and asks for nothing.
-ENCRYPTION = (
+TRAFFIC_ENCRYPTION = (
     "spark.ssl.enabled",
     "spark.ssl.rpc.enabled",
     "spark.network.crypto.enabled",
     "spark.authenticate.enableSaslEncryption",
-    "spark.io.encryption.enabled",
 )
+FILE_ENCRYPTION = "spark.io.encryption.enabled"
+ENCRYPTION = (*TRAFFIC_ENCRYPTION, FILE_ENCRYPTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,16 @@ class ClusterFacts:
     def is_local(self) -> bool:
         """Whether Spark runs its tasks on this very process' JVM, without executors."""
         return is_local(self.master or "")
+
+    @property
+    def encrypts_traffic(self) -> bool:
+        """Whether Spark encrypts what its processes send each other."""
+        return any(name in TRAFFIC_ENCRYPTION for name in self.encryption)
+
+    @property
+    def encrypts_files(self) -> bool:
+        """Whether Spark encrypts what it keeps on local disk."""
+        return FILE_ENCRYPTION in self.encryption
 
 
 def active_session() -> "SparkSession":
@@ -150,13 +161,18 @@ def result_limit(text: str | None) -> int:
     return int(found[1]) * unit * 9 // 10
 
 
-def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
+def encrypts(facts: ClusterFacts, config: RunConfig) -> bool:
+    """Tell whether a run encrypts all of its own traffic: where Spark does, or you ask for it."""
+    return config.encrypt or facts.encrypts_traffic
+
+
+def check_facts(facts: ClusterFacts, config: RunConfig) -> None:
     """Refuse what is known to fail or to be unsafe; warn of what cannot be known."""
-    if facts.is_connect and not allow_unencrypted:
+    if facts.is_connect and not (config.encrypt or config.allow_unencrypted):
         log.warning(
             "Spark Connect does not tell whether the cluster encrypts its traffic, allocates executors "
-            "dynamically or has enough slots: TensorFlow's traffic is not encrypted, and a start that cannot "
-            "succeed ends at start_timeout. Pass allow_unencrypted=True to say that this is known."
+            "dynamically or has enough slots: gradients are not encrypted, and a start that cannot succeed ends at "
+            "start_timeout. Pass encrypt=True, or allow_unencrypted=True to say that this is known."
         )
     if facts.dynamic_allocation:
         raise ClusterError(
@@ -165,14 +181,25 @@ def check_facts(facts: ClusterFacts, allow_unencrypted: bool) -> None:
             fix="Start the session with spark.dynamicAllocation.enabled=false and a fixed "
             "spark.executor.instances.",
         )
-    if facts.encryption and not allow_unencrypted:
-        raise EncryptionError(
-            "This session encrypts its traffic, but TensorFlow's traffic between nodes is not encrypted, and "
-            "the nodes' connections to the driver are authenticated but not encrypted. "
-            f"Received: {', '.join(facts.encryption)}=true.",
-            fix="If the network between your hosts is trusted, pass allow_unencrypted=True "
-            "(KerasEstimator: allowUnencrypted=True; emberflow train: --allow-unencrypted).",
-        )
+    if encrypts(facts, config) and not config.allow_unencrypted:
+        _check_encryptable(facts, config)
+
+
+def _check_encryptable(facts: ClusterFacts, config: RunConfig) -> None:
+    """Refuse what trains by TensorFlow's own servers, which cannot encrypt."""
+    asked = ", ".join(f"{name}=true" for name in facts.encryption) or "encrypt=True"
+    if config.strategy == "parameter_server":
+        chosen, instead = 'strategy="parameter_server"', 'strategy="periodic"'
+    elif config.transport == "collectives" and config.workers != 1:
+        chosen, instead = 'transport="collectives"', 'transport="ring"'
+    else:
+        return
+    raise EncryptionError(
+        f"This run must be encrypted, and {chosen} uses TensorFlow's own servers, which cannot encrypt. "
+        f"Received: {asked}.",
+        fix=f"Pass {instead}, which is encrypted; or, if the network between your hosts is trusted, "
+        "allow_unencrypted=True (KerasEstimator: allowUnencrypted=True; emberflow train: --allow-unencrypted).",
+    )
 
 
 def _own_address_towards(spark: "SparkSession") -> str:

@@ -18,7 +18,9 @@ from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import Gather, Join, LogLines, OpenValues, Quit, StartupFacts
-from emberflow._protocol.frames import pack
+from emberflow._protocol.messages import encode
+from emberflow._protocol.sealed import TamperedError
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._task.driver_connection import PURPOSE
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError, PeerError
@@ -47,14 +49,14 @@ class Hub:
     def __init__(self, bind_host: str, key: bytes, ranks: int, ports: PortRange | None = None) -> None:
         _check_open_files(ranks)
         self.events: Events = queue.Queue()
-        self.on_values: Callable[[socket.socket], None] = socket.socket.close
+        self.on_values: Callable[[SealedSocket], None] = SealedSocket.close
         self._ranks = ranks
         self._peers: dict[int, Peer] = {}
         self.rendezvous = Rendezvous(ranks)
         self._left_out: Counter[int] = Counter()
         self._is_quitting = False
         self._is_closing = False
-        self._new: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[SealedSocket] = queue.SimpleQueue()
         self._slow: queue.SimpleQueue[Peer] = queue.SimpleQueue()
         self._writing: set[Peer] = set()
         listener = sockets.listen(bind_host, ports=ports, what="the driver's connections to nodes")
@@ -103,7 +105,7 @@ class Hub:
         self._close_all()
 
     def _send(self, ranks: list[int], message: Message) -> None:
-        data = pack(message)
+        data = encode(message)
         is_slow = False
         for rank in ranks:
             if (peer := self._peers.get(rank)) and peer.send(data):
@@ -112,7 +114,7 @@ class Hub:
         if is_slow:
             self._wake()
 
-    def _admit(self, sock: socket.socket) -> None:
+    def _admit(self, sock: SealedSocket) -> None:
         self._new.put(sock)
         self._wake()
 
@@ -163,6 +165,9 @@ class Hub:
                     self._join(peer, message)
                 else:
                     self._on_message(peer.rank, message)
+        except TamperedError as error:
+            peer.why_gone = error.problem
+            messages = None
         except (PeerError, ValueError, KeyError, TypeError):  # not our protocol: all others must continue
             messages = None
         if messages is None:

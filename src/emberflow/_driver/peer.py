@@ -1,13 +1,13 @@
 """One task's connection at the driver's hub: its messages in, and what waits to be sent out."""
 
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
 
 from emberflow._protocol.codec import Message
-from emberflow._protocol.frames import Frames
+from emberflow._protocol.frames import frames_of, pack_encoded
+from emberflow._protocol.sealed_socket import SealedSocket
 
 READ = 1 << 16  # bytes; most messages are smaller
 MAX_UNSENT = 64 * 1024 * 1024  # bytes; a task that is further behind when more is sent is given up
@@ -24,11 +24,11 @@ class Peer:
         why_gone: Why the hub closed it, where it was the hub.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: SealedSocket) -> None:
         self.sock = sock
         self.rank: int | None = None
         self.why_gone = ""
-        self._frames = Frames()
+        self._frames = frames_of(sock)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._waits_since = 0.0
@@ -36,8 +36,8 @@ class Peer:
         self._lock = threading.Lock()  # any thread may send, the hub's thread sends the rest
         sock.setblocking(False)
 
-    def send(self, data: bytes) -> bool:
-        """Send as much as the kernel takes now; tell whether something is left, for `flush`."""
+    def send(self, message: bytes) -> bool:
+        """Send as much of an encoded message as the kernel takes now; tell whether something is left, for `flush`."""
         with self._lock:
             if self._is_broken:
                 return False
@@ -47,6 +47,7 @@ class Peer:
                 return True  # the hub's thread must close it
             if not self._unsent:
                 self._waits_since = time.monotonic()
+            data = pack_encoded(message, self.sock.sealer)
             self._unsent.append(memoryview(data))
             self._unsent_bytes += len(data)
             return self._push()

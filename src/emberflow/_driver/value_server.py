@@ -22,6 +22,8 @@ from emberflow._protocol.file_transfer import (
     send_size,
 )
 from emberflow._protocol.outcome import Outcome, ValueRoute
+from emberflow._protocol.sealed import TamperedError
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._task.value_client import value_path
 from emberflow.errors import EmberflowError, StorageError
 
@@ -48,11 +50,11 @@ class ValueServer:
         self._events = events
         self._received: dict[int, IO[bytes]] = {}
         self._lock = threading.Lock()
-        self._serving: set[socket.socket] = set()
+        self._serving: set[SealedSocket] = set()
         self._threads: list[threading.Thread] = []
         self._is_closed = False
 
-    def admit(self, sock: socket.socket) -> None:
+    def admit(self, sock: SealedSocket) -> None:
         """Serve an authenticated connection, which belongs to the server from now on."""
         thread = threading.Thread(target=self._serve, args=(sock,), name="emberflow-values", daemon=True)
         with self._lock:
@@ -85,9 +87,11 @@ class ValueServer:
         for file in files:
             file.close()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: SealedSocket) -> None:
         try:
-            with suppress(OSError):  # the task reports it, or the hub notices that the task is gone
+            with suppress(
+                OSError, TamperedError
+            ):  # the task reports it, or the hub notices that the task is gone
                 send_size(sock, self._shipment.size)  # the hub has read all that was sent before
                 while request := receive_request(sock):  # the chief may train for days before the next one
                     kind, rank, size = request
@@ -103,11 +107,11 @@ class ValueServer:
                 self._serving.remove(sock)
             sock.close()
 
-    def _receive(self, sock: socket.socket, rank: int, size: int) -> None:
+    def _receive(self, sock: SealedSocket, rank: int, size: int) -> None:
         """Spool a value and confirm it, or report why that is not possible."""
         try:
             file = receive_to_file(sock, size)
-        except OSError as error:
+        except (OSError, TamperedError) as error:
             if failure := self._explain(rank, error, size):
                 self.failures[rank] = failure
                 self._events.put(failure)
@@ -119,8 +123,10 @@ class ValueServer:
             before.close()
         send_size(sock, size)
 
-    def _explain(self, rank: int, error: OSError, size: int) -> Undelivered | None:
+    def _explain(self, rank: int, error: OSError | TamperedError, size: int) -> Undelivered | None:
         """Return what the driver alone knows of a failure; of a broken connection, nothing."""
+        if isinstance(error, TamperedError):
+            return Undelivered(rank, error.problem, error.fix, "NodeLostError")
         if isinstance(error, KeepError):
             folder, room = tempfile.gettempdir(), f"{(size >> 20) + 1} MB"
             return Undelivered(
@@ -140,7 +146,7 @@ class ValueServer:
         return None
 
 
-def receive_to_file(sock: socket.socket, size: int) -> IO[bytes]:
+def receive_to_file(sock: SealedSocket, size: int) -> IO[bytes]:
     """Return a file with the next `size` bytes of a connection."""
     file = spool()
     try:

@@ -1,5 +1,8 @@
 """The spool: one shard as an uncompressed Arrow file on local disk, written once, then mapped; it has no name.
 
+Where local files must be encrypted it is in memory instead: rows are read in any order, thousands at a time, so that
+an encrypted file would have to be decrypted as a whole anyway.
+
 The kernel frees the nameless file with the last process that holds it open, also after kill -9. Rows stay in the
 order of arrival; the canonical order is that of their keys, and only the keys are sorted. So it needs eight bytes
 of memory per row, however large the rows are.
@@ -26,6 +29,7 @@ from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, add_facts, obse
 from emberflow.errors import DataError, StorageError
 
 CHUNK_BYTES = 32 << 20  # few large chunks make random access fast; this much is held while writing
+MEMORY_MARGIN = 256 << 20  # bytes that a spool in memory leaves to the host
 WIDE_ROW = 16 << 10  # bytes; rows of this size are found as fast in small chunks, and one copy is saved
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -44,12 +48,18 @@ class SpoolFile:
 
 
 class SpoolWriter:
-    """Writes record batches into a new spool. Use it as a context manager, or end it by `finish`."""
+    """Writes record batches into a new spool. Use it as a context manager, or end it by `finish`.
+
+    Args:
+        folder: Where the file is; None keeps it in memory.
+        limit: Most bytes of it.
+        chunk_bytes: Bytes of one record batch of it.
+    """
 
     def __init__(
-        self, folder: str | Path, *, limit: int | None = None, chunk_bytes: int = CHUNK_BYTES
+        self, folder: str | Path | None, *, limit: int | None = None, chunk_bytes: int = CHUNK_BYTES
     ) -> None:
-        self._folder = str(folder)
+        self._folder = folder
         self._limit = limit
         self._chunk_bytes = chunk_bytes
         self._waiting: list[Any] = []
@@ -61,8 +71,7 @@ class SpoolWriter:
         self._rows = self._digest = 0
         self._columns: dict[str, ColumnFacts] = {}
         with self._translated():
-            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = _nameless_file(self._folder)
+            self._fd = os.memfd_create("emberflow-spool") if folder is None else _nameless_file(folder)
             # Arrow opens files by path only; with its own descriptor it writes without calling Python.
             self._sink = pa.OSFile(f"/proc/self/fd/{self._fd}", "wb")
 
@@ -120,7 +129,9 @@ class SpoolWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        batches, self._waiting, waiting_bytes, self._waiting_bytes = self._waiting, [], self._waiting_bytes, 0
+        if self._folder is None:
+            self._check_memory(waiting_bytes)
         with self._translated():
             if self._writer is None:
                 self._writer = pa.ipc.new_file(self._sink, self._schema)
@@ -128,6 +139,17 @@ class SpoolWriter:
             self._writer.write_batch(whole)
             size = self._sink.tell()
         self._check_limit(size)
+
+    def _check_memory(self, needed: int) -> None:
+        """Refuse before the kernel ends a process of this host for want of memory."""
+        available = _available_memory()
+        if needed > available - MEMORY_MARGIN:
+            raise DataError(
+                "All rows of the shard must fit into memory, since Spark encrypts its local files "
+                f"(spark.io.encryption.enabled). Received: {available >> 20} MB left after {self._rows} rows.",
+                fix="Use more workers or larger executors, select fewer columns, or pass cache=False to stream the "
+                "rows once.",
+            )
 
     def _check_limit(self, size: int) -> None:
         if self._limit is not None and size > self._limit:
@@ -145,12 +167,12 @@ class SpoolWriter:
             if error.errno in _FULL:
                 raise DataError(
                     "The spool needs room on local disk for all rows of the shard. Received: "
-                    f"folder={self._folder!r}, {os.strerror(error.errno)} after {self._rows} rows.",
+                    f"folder={str(self._folder)!r}, {os.strerror(error.errno)} after {self._rows} rows.",
                     fix="Pass spool_dir= on a larger disk, use more workers, select fewer columns, "
                     "or pass cache=False to stream the rows once without a spool.",
                 ) from error
             raise StorageError(
-                f"The spool must be writable. Received: folder={self._folder!r}, {error}.",
+                f"The spool must be writable. Received: folder={str(self._folder)!r}, {error}.",
                 fix="Pass spool_dir= with a folder on local disk that the executor may write to.",
             ) from error
 
@@ -224,8 +246,17 @@ def _cut_off(what: str) -> DataError:
     )
 
 
-def _nameless_file(folder: str) -> int:
+def _available_memory() -> int:
+    """Return how many bytes the kernel can give to processes of this host."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 1 << 62  # a kernel that does not say
+
+
+def _nameless_file(folder: str | Path) -> int:
     """Open a new file without a name; where the file system needs a name, it is removed at once."""
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder, prefix="emberflow-spool-") as file:
         return os.dup(file.fileno())
 

@@ -56,6 +56,7 @@ class Averaging:
             join_timeout=spec.plan.join_timeout,
             exchange_timeout=spec.plan.exchange_timeout,
             on_failure=task.over.set,  # wakes this thread up
+            encrypt=spec.plan.encrypt,
         )
         task.on_worker_lost(server.values.mark_lost)
         server.start()
@@ -84,6 +85,7 @@ class Averaging:
             attempt=spec.plan.attempt,
             join_timeout=spec.plan.join_timeout,
             exchange_timeout=spec.plan.exchange_timeout,
+            encrypt=spec.plan.encrypt,
         )
         self._clients.append(client)
         return client

@@ -54,6 +54,7 @@ class Context(Serving):
     _checkpoints: Checkpoints | None = field(repr=False)
     _services: StrategyServices = field(repr=False)
     _is_asynchronous: bool = field(default=False, repr=False)
+    _allows_tf_servers: bool = field(default=True, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)
     _send: Callable[[Message], None] = field(repr=False)

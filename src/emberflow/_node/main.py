@@ -164,6 +164,7 @@ def _context(
         else None,
         _services=services,
         _is_asynchronous=plan.is_asynchronous,
+        _allows_tf_servers=plan.allows_tf_servers,
         _feed=rows,
         _send=task.send,
         _over=task.over,

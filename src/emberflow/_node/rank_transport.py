@@ -65,6 +65,7 @@ def _connector_of(spec: NodeSpec) -> Connector:
         port_range=spec.plan.port_range,
         join_timeout=spec.plan.join_timeout,
         exchange_timeout=spec.plan.exchange_timeout,
+        encrypt=spec.plan.encrypt,
     )
     return CONNECTORS[spec.plan.transport](rank_spec)
 

@@ -63,6 +63,7 @@ class RowSharing:
             rank=spec.me.rank,
             join_timeout=spec.plan.join_timeout,
             exchange_timeout=spec.plan.exchange_timeout,
+            encrypt=spec.plan.encrypt,
         )
         sources = {
             name: RowSource(
@@ -75,7 +76,13 @@ class RowSharing:
             for name, make in datasets.items()
         }
         takes = {name: source.take for name, source in sources.items()}
-        limit = spec.plan.exchange_timeout
-        RowServer(self._listener, key=spec.key, rank=spec.me.rank, takes=takes, exchange_timeout=limit)
+        RowServer(
+            self._listener,
+            key=spec.key,
+            rank=spec.me.rank,
+            takes=takes,
+            exchange_timeout=spec.plan.exchange_timeout,
+            encrypt=spec.plan.encrypt,
+        )
         self._sources = sources  # TensorFlow's graphs refer to them by name only
         return sources

@@ -9,7 +9,7 @@ from emberflow._node.strategy_services import StrategyServices
 from emberflow._plan.tf_config import ClusterSpec
 from emberflow._protocol.codec import Message
 from emberflow._protocol.node_messages import Serving as ServingMessage
-from emberflow.errors import ConfigError
+from emberflow.errors import ConfigError, EncryptionError
 
 if TYPE_CHECKING:
     from emberflow.strategies.parameter_server.coordinator import Coordinator
@@ -33,6 +33,7 @@ class Serving:
     cluster_spec: ClusterSpec
     devices: tuple[str, ...]
     _services: StrategyServices
+    _allows_tf_servers: bool
     _over: threading.Event
     _send: Callable[[Message], None]
     report: Callable[..., None]
@@ -58,6 +59,7 @@ class Serving:
             return self._coordinate() if self.is_chief else self.serve()
         if self.workers == 1:
             return tf.distribute.get_strategy()
+        self._check_tf_servers()
         return self._services.parallel.mirrored_strategy()
 
     def periodic(
@@ -130,6 +132,7 @@ class Serving:
 
     def serve(self) -> NoReturn:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""
+        self._check_tf_servers()
         import tensorflow as tf
 
         if self._services.parallel.has_tf_server:
@@ -148,7 +151,18 @@ class Serving:
         self._over.wait()
         raise ServedError
 
+    def _check_tf_servers(self) -> None:
+        """Refuse TensorFlow's own servers in a run that must be encrypted."""
+        if not self._allows_tf_servers:
+            raise EncryptionError(
+                "TensorFlow's own servers cannot encrypt, and this run must be: Spark encrypts its traffic, "
+                f"or encrypt=True. Received: role={self.role!r}, workers={self.workers}, ps={self.ps}.",
+                fix="Use ctx.distribute or ctx.periodic, which are encrypted; or, if the network between your hosts "
+                "is trusted, pass allow_unencrypted=True.",
+            )
+
     def _coordinate(self) -> Any:
+        self._check_tf_servers()
         import tensorflow as tf
 
         if self.workers < 2:

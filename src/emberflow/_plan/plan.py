@@ -55,11 +55,14 @@ class RunPlan:
         gpus: GPUs of each worker.
         gpu_source: What assigns them: Spark's scheduler, or NVML.
         gpu_resource: Spark's name for them.
-        transport: How ranks that train exchange gradients: an authenticated socket ring, or TensorFlow's collectives.
+        transport: How ranks that train exchange gradients: an authenticated socket ring, TensorFlow's collectives, or
+            not at all.
         strategy: What the nodes do together; asynchronous ones go on without a lost worker.
         tensorboard: Folder and interface for TensorBoard beside the chief.
         checkpoints: Where checkpoints go, if anywhere.
         port_range: First and last port that driver and nodes may listen on; None for any.
+        encrypt: Whether everything between driver and nodes is encrypted; messages and files are in any case.
+        allows_tf_servers: Whether TensorFlow's own servers, which cannot encrypt, may run.
     """
 
     run_id: str
@@ -83,6 +86,8 @@ class RunPlan:
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
     port_range: PortRange | None = None
+    encrypt: bool = False
+    allows_tf_servers: bool = True
 
     @property
     def is_asynchronous(self) -> bool:

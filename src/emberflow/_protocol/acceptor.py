@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from emberflow._plan import deadlines
 from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._protocol.sockets import keep_alive
 
 log = logging.getLogger("emberflow")
@@ -67,7 +68,7 @@ class Acceptor:
         *,
         key: bytes,
         purpose: str,
-        admit: Callable[[socket.socket], None],
+        admit: Callable[[SealedSocket], None],
         reserved: int = 0,
     ) -> None:
         self.refused = 0
@@ -177,8 +178,8 @@ class Acceptor:
 
     def _verify(self, handshake: _Handshake) -> None:
         self._remove(handshake)
-        sock = handshake.sock
-        reply = handshake.challenge.reply_to(bytes(handshake.answer))
+        sock, answer = handshake.sock, bytes(handshake.answer)
+        reply = handshake.challenge.reply_to(answer)
         self.refused += reply == REFUSED
         try:
             sock.send(reply)
@@ -190,11 +191,13 @@ class Acceptor:
         if reply == REFUSED:
             sock.close()
             return
+        peer = f"the client at {handshake.address or 'this host'} ({self._purpose})"
+        admitted = SealedSocket(sock, handshake.challenge.seals_after(answer, peer))
         try:
-            self._admit(sock)
+            self._admit(admitted)
         except Exception:
             log.exception("A connection for %r could not be admitted.", self._purpose)
-            sock.close()
+            admitted.close()
 
     def _expire(self) -> None:
         now = time.monotonic()

@@ -1,15 +1,15 @@
-"""How large values travel between driver and tasks: whole files over an authenticated connection, in chunks.
+"""How large values travel between driver and tasks: whole files over a sealed connection, in chunks.
 
 A task asks for the function (`FETCH`) or brings its node's value (`VALUE`). Neither side holds more than one chunk in
 memory, and each wait ends after the timeout of the socket.
 """
 
 import os
-import socket
 import struct
 from typing import IO
 
-from emberflow._protocol.byte_blocks import LENGTH, receive_exactly
+from emberflow._protocol.byte_blocks import LENGTH
+from emberflow._protocol.sealed_socket import SealedSocket
 
 FETCH, VALUE = 1, 2  # requests: of a task's function, and to send a value
 CHUNK = 1 << 20  # bytes in memory at a time, whatever the size of the file
@@ -20,57 +20,58 @@ class KeepError(OSError):
     """What arrives cannot be written to the local disk."""
 
 
-def send_request(sock: socket.socket, kind: int, rank: int, size: int = 0) -> None:
+def send_request(sock: SealedSocket, kind: int, rank: int, size: int = 0) -> None:
     """Ask for a file, or announce one."""
-    sock.sendall(_REQUEST.pack(kind, rank, size))
+    sock.send_record(_REQUEST.pack(kind, rank, size))
 
 
-def receive_request(sock: socket.socket) -> tuple[int, int, int] | None:
+def receive_request(sock: SealedSocket) -> tuple[int, int, int] | None:
     """Return kind, rank and size of the next request, or None when the other side has closed the connection."""
-    first = sock.recv(1)
-    if not first:
+    request = sock.receive_record_if_any(_REQUEST.size)
+    if request is None:
         return None
-    kind, rank, size = _REQUEST.unpack(first + receive_exactly(sock, _REQUEST.size - 1))
+    kind, rank, size = _REQUEST.unpack(request)
     return kind, rank, size
 
 
-def send_size(sock: socket.socket, size: int) -> None:
+def send_size(sock: SealedSocket, size: int) -> None:
     """Announce a file's size, or confirm it."""
-    sock.sendall(LENGTH.pack(size))
+    sock.send_record(LENGTH.pack(size))
 
 
-def receive_size(sock: socket.socket) -> int:
+def receive_size(sock: SealedSocket) -> int:
     """Return what `send_size` sent."""
-    return int(LENGTH.unpack(receive_exactly(sock, LENGTH.size))[0])
+    return int(LENGTH.unpack(sock.receive_record(LENGTH.size))[0])
 
 
-def send_file(sock: socket.socket, fd: int, size: int) -> None:
+def send_file(sock: SealedSocket, fd: int, size: int) -> None:
     """Send a file's first `size` bytes; its position stays, so that several threads may send it at once."""
     sent = 0
     while sent < size:
-        chunk = os.pread(fd, min(CHUNK, size - sent), sent)
-        if not chunk:
-            raise OSError(f"the file ends after {sent} of {size} bytes")
-        sock.sendall(chunk)
-        sent += len(chunk)
+        wanted = min(CHUNK, size - sent)
+        chunk = os.pread(fd, wanted, sent)
+        if len(chunk) < wanted:
+            raise OSError(f"the file ends after {sent + len(chunk)} of {size} bytes")
+        sock.send_chunks(memoryview(chunk))
+        sent += wanted
 
 
-def receive_file(sock: socket.socket, file: IO[bytes], size: int) -> None:
+def receive_file(sock: SealedSocket, file: IO[bytes], size: int) -> None:
     """Write the next `size` bytes into a file.
 
     Raises:
         KeepError: The file could not be written.
         OSError: The connection broke, or was silent for too long.
+        TamperedError: It was altered on the way.
     """
     buffer = memoryview(bytearray(min(CHUNK, size)))
     left = size
     while left:
+        count = min(CHUNK, left)
         try:
-            count = sock.recv_into(buffer[: min(CHUNK, left)])
+            sock.receive_chunks(buffer[:count])
         except TimeoutError as error:
             raise TimeoutError(f"{size - left:,} of {size:,} bytes received") from error
-        if not count:
-            raise ConnectionResetError("the other side has closed the connection")
         left -= count
         try:
             file.write(buffer[:count])

@@ -10,6 +10,8 @@ The direction and the purpose are part of what is signed, so an answer can be pl
 sender nor to another service that holds the same key. All messages have a fixed length; nothing is parsed,
 nothing is unpickled. A client with a wrong key receives the zeros; one whose connection is closed
 without an answer was dropped because the server had too many connections, and may try again.
+
+Both nonces also make the keys of this connection (`sealed`), with which everything after the handshake is protected.
 """
 
 import hmac
@@ -18,6 +20,7 @@ import socket
 import time
 
 from emberflow._plan import deadlines
+from emberflow._protocol.sealed import Seals, seals_of_client, seals_of_server
 from emberflow.errors import PeerError
 
 _MAGIC = b"emberflow/1\n"
@@ -62,10 +65,24 @@ class Challenge:
             return REFUSED
         return _tag(self._key, b"server", self._purpose, nonces)
 
+    def seals_after(self, answer: bytes, peer: str) -> Seals:
+        """Return the seals of the connection, once the client's answer was right.
+
+        Args:
+            answer: The client's answer.
+            peer: The client, for errors.
+        """
+        return seals_of_server(self._key, self._purpose, answer[:_NONCE] + self._nonce, peer)
+
 
 def prove_as_client(
-    sock: socket.socket, key: bytes, purpose: str, *, limit: float = deadlines.HANDSHAKE_TIMEOUT
-) -> None:
+    sock: socket.socket,
+    key: bytes,
+    purpose: str,
+    *,
+    limit: float = deadlines.HANDSHAKE_TIMEOUT,
+    peer: str = "the other side",
+) -> Seals:
     """Prove to the server that this side holds `key`, and have the server prove the same.
 
     Args:
@@ -73,6 +90,10 @@ def prove_as_client(
         key: The shared secret.
         purpose: What the connection is for; both sides must say the same.
         limit: Seconds until the server must have sent its greeting; from then on it has at least `HANDSHAKE_TIMEOUT`.
+        peer: The server, for errors after the handshake.
+
+    Returns:
+        The seals of the connection.
 
     Raises:
         HandshakeClosedError: The other side closed the connection before it had accepted or refused.
@@ -88,6 +109,7 @@ def prove_as_client(
         limited.write(nonces[:_NONCE] + _tag(key, b"client", purpose, nonces))
         if not hmac.compare_digest(limited.read(_TAG), _tag(key, b"server", purpose, nonces)):
             raise _refusal(purpose, "it holds another key or offers another service")
+    return seals_of_client(key, purpose, nonces, peer)
 
 
 class _Limited:

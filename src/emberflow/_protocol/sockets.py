@@ -13,6 +13,7 @@ from typing import Any
 from emberflow._plan import deadlines
 from emberflow._protocol.handshake import HandshakeClosedError, prove_as_client
 from emberflow._protocol.port_claims import is_held, none_free, ports_to_try
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow.config import PortRange
 from emberflow.errors import ClusterError
 
@@ -74,7 +75,7 @@ def _listen_at(
 
 def dial(
     host: str, port: int, key: bytes, purpose: str, timeout: float, *, busy_timeout: float = 0.0
-) -> socket.socket:
+) -> SealedSocket:
     """Return a blocking connection on which both sides are authenticated.
 
     Args:
@@ -110,19 +111,20 @@ def dial(
 
 def _dial_once(
     host: str, port: int, key: bytes, purpose: str, deadline: float, *, may_be_busy: bool
-) -> socket.socket:
+) -> SealedSocket:
     left = max(deadline - time.monotonic(), deadlines.SHORTEST_WAIT)
     sock = socket.create_connection((host, port), timeout=min(left, deadlines.CONNECT_ONCE_TIMEOUT))
     try:
         least = deadlines.HANDSHAKE_TIMEOUT if may_be_busy else deadlines.SHORTEST_WAIT
         left = max(deadline - time.monotonic(), least)
-        prove_as_client(sock, key, purpose, limit=left)
+        peer = f"the server at {address_of(host, port)} ({purpose})"
+        seals = prove_as_client(sock, key, purpose, limit=left, peer=peer)
         sock.settimeout(None)
         keep_alive(sock)
     except BaseException:
         sock.close()
         raise
-    return sock
+    return SealedSocket(sock, seals)
 
 
 def _is_passing(error: OSError) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from emberflow._plan.plan import LogCopy
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import LogLines, Probe, ProbeAnswer, Quit
-from emberflow._protocol.frames import Frames, pack
+from emberflow._protocol.frames import frames_of, send
 from emberflow._protocol.messages import decode
 from emberflow._protocol.node_messages import NodeExited, NodeStarted, Ping, Pong, Raised, Returned
 from emberflow._protocol.node_state import NodeState
@@ -92,13 +92,13 @@ class NodeMonitor:
     def send_to_node(self, message: Message) -> None:
         """Send a message to the node; if it is gone the keeper reports that."""
         with suppress(OSError):
-            self._child.control.sendall(pack(message))
+            send(self._child.control, message)
 
     def send_to_driver(self, message: Message) -> None:
         """Send a message to the driver, if it can be reached."""
         if self._driver is not None:
             with suppress(OSError), self._sending:
-                self._driver.sendall(pack(message))
+                send(self._driver, message)
 
     def drain_log(self, timeout: float) -> None:
         """Wait until everything that the node printed is read: when all processes that may print have ended."""
@@ -139,7 +139,7 @@ class NodeMonitor:
     def _messages_from(
         self, sock: socket.socket, at_end: TaskEvent | None, heartbeat: Heartbeat | None = None
     ) -> Callable[[], bool]:
-        frames = Frames()
+        frames = frames_of(sock)
 
         def read() -> bool:
             try:

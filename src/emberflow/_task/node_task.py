@@ -35,10 +35,10 @@ from emberflow._task.value_client import ValueClient, ValuePlan
 from emberflow.errors import EmberflowError, FailureCause
 
 if TYPE_CHECKING:
-    import socket
-
     import pyarrow as pa
     from pyspark import BarrierTaskContext
+
+    from emberflow._protocol.sealed_socket import SealedSocket
 
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
 CHUNK = 8 * 1024 * 1024  # bytes of a value in one row: Spark holds several copies of a row in memory
@@ -97,7 +97,7 @@ def _run_node(
     spec: TaskSpec,
     me: Node,
     host: str,
-    driver: "socket.socket | None",
+    driver: "SealedSocket | None",
     context: "BarrierTaskContext",
     rows: "Iterator[pa.RecordBatch]",
     values: ValueClient | None = None,
@@ -157,7 +157,7 @@ def _devices_of(plan: RunPlan, me: Node, context: "BarrierTaskContext", held: Ex
     return devices
 
 
-def _dial(spec: TaskSpec, me: Node, host: str) -> "socket.socket | None":
+def _dial(spec: TaskSpec, me: Node, host: str) -> "SealedSocket | None":
     """Connect to the driver; where the plan can do without, None if it does not answer."""
     address = spec.plan.driver_address
     if address is None:

@@ -39,6 +39,7 @@ class DataSpec:
         cache: Whether rows are kept for later epochs; else they stream through once.
         spool_dir: The folder of spools; None takes the node's own folder.
         spool_limit: Most bytes of one shard's spool.
+        keeps_off_disk: Whether spools are in memory, since Spark encrypts its local files.
     """
 
     frames: tuple[str, ...] = ()
@@ -46,6 +47,7 @@ class DataSpec:
     cache: bool = True
     spool_dir: str | None = None
     spool_limit: int | None = None
+    keeps_off_disk: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,7 +72,7 @@ class RowWriter:
         self._rank = rank
         self._ranks = ranks
         self._rows = rows
-        self._folder = Path(spec.spool_dir) if spec.spool_dir else folder
+        self._folder = None if spec.keeps_off_disk else Path(spec.spool_dir or folder)
         self._spools: dict[str, SpoolFile] = {}
         self._stream: Iterator[Any] = iter(())
         self._thread: threading.Thread | None = None

@@ -5,7 +5,6 @@ to the driver; by the checkpoint folder, if the driver cannot be reached; as row
 """
 
 import hmac
-import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from emberflow._protocol.file_transfer import (
     send_request,
 )
 from emberflow._protocol.outcome import Ending, ValueRoute
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial_values
 from emberflow.errors import ClusterError, EmberflowError, FailureCause, NodeLostError, StorageError
@@ -155,7 +155,7 @@ class ValueClient:
             )
         return {}
 
-    def _dial(self) -> socket.socket | None:
+    def _dial(self) -> SealedSocket | None:
         address = self._plan.driver_address
         if address is None:
             return None
@@ -183,7 +183,7 @@ class ValueClient:
         error.cause = FailureCause.FUNCTION_NOT_FETCHED
         return error
 
-    def _send(self, sock: socket.socket, value: IO[bytes], size: int) -> None:
+    def _send(self, sock: SealedSocket, value: IO[bytes], size: int) -> None:
         try:
             send_request(sock, VALUE, self._rank, size)
             send_file(sock, value.fileno(), size)

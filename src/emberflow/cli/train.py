@@ -134,11 +134,19 @@ def train(
             help="Seconds after which a node that does not answer is an error.", rich_help_panel=RESTARTS
         ),
     ] = RunConfig.exchange_timeout,
+    encrypt: Annotated[
+        bool,
+        typer.Option(
+            "--encrypt",
+            help="Encrypt everything between driver and nodes; always so where Spark encrypts its traffic.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = RunConfig.encrypt,
     allow_unencrypted: Annotated[
         bool,
         typer.Option(
             "--allow-unencrypted",
-            help="Train although Spark encrypts its traffic: that of the nodes is not encrypted.",
+            help="Let TensorFlow's own servers run, which cannot encrypt, where all else is encrypted.",
             rich_help_panel=NETWORK,
         ),
     ] = RunConfig.allow_unencrypted,
@@ -211,6 +219,7 @@ def train(
         "executorTimeout": executor_timeout,
         "joinTimeout": join_timeout,
         "exchangeTimeout": exchange_timeout,
+        "encrypt": encrypt,
         "allowUnencrypted": allow_unencrypted,
         "driverHost": driver_host,
         "portRange": port_range,

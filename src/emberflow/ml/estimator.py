@@ -74,7 +74,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         joinTimeout: Seconds until workers must have connected to each other.
         exchangeTimeout: Seconds after which a node that does not answer during training is an error.
         verbose: Whether to show progress and the nodes' output on the driver.
-        allowUnencrypted: Whether to train although Spark encrypts its traffic and the nodes do not encrypt theirs.
+        encrypt: Whether everything between driver and nodes is encrypted; always so where Spark encrypts its traffic.
+        allowUnencrypted: Whether TensorFlow's own servers, which cannot encrypt, may run where all else is encrypted.
         driverHost: The address at which executors reach the driver; Spark's if not set.
         portRange: Ports that driver and nodes may listen on, such as "30000-30100".
 
@@ -130,6 +131,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         joinTimeout: float = 60.0,
         exchangeTimeout: float = 600.0,
         verbose: bool = True,
+        encrypt: bool = False,
         allowUnencrypted: bool = False,
         driverHost: str | None = None,
         portRange: str | None = None,

@@ -39,6 +39,7 @@ RUN_OPTIONS = {
     "joinTimeout": "join_timeout",
     "exchangeTimeout": "exchange_timeout",
     "verbose": "verbose",
+    "encrypt": "encrypt",
     "allowUnencrypted": "allow_unencrypted",
     "driverHost": "driver_host",
     "portRange": "port_range",
@@ -158,9 +159,14 @@ class RunParams(Params):
         to_seconds("exchangeTimeout", EXCHANGE_TIMEOUT),
     )
     verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
+    encrypt = declare(
+        "encrypt",
+        "whether everything between driver and nodes is encrypted; always so where Spark encrypts its traffic",
+        TypeConverters.toBoolean,
+    )
     allowUnencrypted = declare(
         "allowUnencrypted",
-        "whether to train although Spark encrypts its traffic and the nodes do not encrypt theirs",
+        "whether TensorFlow's own servers, which cannot encrypt, may run where everything else is encrypted",
         TypeConverters.toBoolean,
     )
     driverHost = declare(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
+from emberflow._protocol.sealed import TamperedError
 from emberflow._protocol.sockets import dial, host_and_port
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import DataError, PeerError
@@ -44,6 +45,7 @@ class RowServer:
         rank: This node's number.
         takes: By dataset name, what returns the next batch of an epoch.
         exchange_timeout: Seconds without a byte after which a node whose frame is incomplete is disconnected.
+        encrypt: Whether rows are encrypted.
     """
 
     def __init__(
@@ -54,10 +56,13 @@ class RowServer:
         rank: int,
         takes: Mapping[str, Take],
         exchange_timeout: float = EXCHANGE_TIMEOUT,
+        encrypt: bool = False,
     ) -> None:
         self._takes = takes
         self._timeout = exchange_timeout
-        self._server = ThreadedServer(listener, key=key, purpose=_purpose(rank), handle=self._handle)
+        self._server = ThreadedServer(
+            listener, key=key, purpose=_purpose(rank), handle=self._handle, encrypt=encrypt
+        )
         self._server.start()
 
     def close(self) -> None:
@@ -91,6 +96,7 @@ class PeerRows:
         rank: This node's number.
         join_timeout: Seconds until a connection must be made.
         exchange_timeout: Seconds after which a node that does not answer is asked no more.
+        encrypt: Whether rows are encrypted.
     """
 
     def __init__(
@@ -101,10 +107,12 @@ class PeerRows:
         rank: int,
         join_timeout: float = JOIN_TIMEOUT,
         exchange_timeout: float = EXCHANGE_TIMEOUT,
+        encrypt: bool = False,
     ) -> None:
         self._key = key
         self._join_timeout = join_timeout
         self._timeout = exchange_timeout
+        self._encrypts = encrypt
         self._connections: dict[int, ArrayConnection] = {}
         ranks = range(len(addresses))
         # Each node begins with its successor, so that they do not all ask the same node first.
@@ -121,6 +129,8 @@ class PeerRows:
                     continue
                 try:
                     taken = self._request(rank, name, epoch, dtypes)
+                except TamperedError:
+                    raise  # nobody would train on the batch that was altered
                 except (OSError, PeerError) as error:
                     # A lost node, which the driver reports too. Its rows are not available any more.
                     self._drop(rank, error)
@@ -151,7 +161,7 @@ class PeerRows:
     def _dial(self, rank: int) -> ArrayConnection:
         host, port = host_and_port(self._addresses[rank])
         sock = dial(host, port, self._key, _purpose(rank), self._join_timeout)
-        self._connections[rank] = ArrayConnection(sock, self._timeout)
+        self._connections[rank] = ArrayConnection(sock, self._timeout, encrypt=self._encrypts)
         return self._connections[rank]
 
     def _drop(self, rank: int, error: OSError | PeerError) -> None:

@@ -48,6 +48,7 @@ class PeriodicClient:
         attempt: Counts the starts of this worker; a newer one replaces an older one.
         join_timeout: Seconds until it must be connected.
         exchange_timeout: Seconds after which a server that does not answer is an error.
+        encrypt: Whether values are encrypted.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class PeriodicClient:
         attempt: int = 0,
         join_timeout: float = JOIN_TIMEOUT,
         exchange_timeout: float = EXCHANGE_TIMEOUT,
+        encrypt: bool = False,
     ) -> None:
         self.rank = rank
         self._key = key
         self._attempt = attempt
         self._join_timeout = join_timeout
         self._timeout = exchange_timeout
+        self._encrypts = encrypt
         self._number = 0
         self._combiner: Combiner = "delta"
         self._servers = [_Server(index, address) for index, address in enumerate(addresses)]
@@ -196,7 +199,7 @@ class PeriodicClient:
             raise _lost(server, f"could not be reached: {why}") from error
         if server.connection is not None:
             server.connection.close()
-        server.connection = ArrayConnection(sock, self._timeout)
+        server.connection = ArrayConnection(sock, self._timeout, encrypt=self._encrypts)
         return server.connection
 
     def _connect(self, server: "_Server", *, with_values: bool) -> None:

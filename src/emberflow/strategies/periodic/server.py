@@ -38,6 +38,7 @@ class PeriodicServer:
         join_timeout: Seconds that workers wait for the chief's values, and the chief for workers to connect.
         exchange_timeout: Seconds without a byte after which a worker whose frame is incomplete is disconnected.
         on_failure: Called when the server cannot continue; `failure` is the reason.
+        encrypt: Whether values are encrypted.
     """
 
     def __init__(
@@ -50,13 +51,16 @@ class PeriodicServer:
         join_timeout: float = JOIN_TIMEOUT,
         exchange_timeout: float = EXCHANGE_TIMEOUT,
         on_failure: Callable[[], None] = lambda: None,
+        encrypt: bool = False,
     ) -> None:
         self.values = ServerValues(workers)
         self.failure: BaseException | None = None
         self._join_timeout = join_timeout
         self._exchange_timeout = exchange_timeout
         self._on_failure = on_failure
-        self._server = ThreadedServer(listener, key=key, purpose=purpose_of(index), handle=self._handle)
+        self._server = ThreadedServer(
+            listener, key=key, purpose=purpose_of(index), handle=self._handle, encrypt=encrypt
+        )
 
     def start(self) -> "PeriodicServer":
         """Begin to serve."""

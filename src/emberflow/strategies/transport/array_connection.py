@@ -2,7 +2,8 @@
 
     kind, bytes of fields, bytes of arrays | fields | arrays
 
-Both sides have authenticated before the first frame, and arrays are never pickled.
+Header and fields are sealed records (`_protocol/sealed.py`), always. Arrays are where the run encrypts, and plain
+bytes where it does not; they are never pickled.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from emberflow._protocol.byte_blocks import fill, receive_exactly
+from emberflow._protocol.sealed import TAG
+from emberflow._protocol.sealed_socket import SealedSocket, send_steadily
 from emberflow._protocol.sockets import keep_alive
 from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
@@ -30,21 +33,34 @@ Fields = dict[str, Any]
 class ArrayConnection:
     """One authenticated connection.
 
+    Args:
+        sock: The connected socket, which it closes.
+        timeout: The attribute.
+        encrypt: Whether arrays are encrypted; both sides must say the same.
+
     Attributes:
         timeout: Seconds without a byte after which an incomplete frame, in either direction, is a TimeoutError.
     """
 
-    def __init__(self, sock: socket.socket, timeout: float = EXCHANGE_TIMEOUT) -> None:
+    def __init__(
+        self, sock: SealedSocket, timeout: float = EXCHANGE_TIMEOUT, *, encrypt: bool = False
+    ) -> None:
         self._sock = sock
         self.timeout = timeout
+        self._encrypts = encrypt
         keep_alive(sock)
 
     def send(self, kind: int, fields: Fields, arrays: Array = _NO_ARRAYS) -> None:
         """Send one frame."""
         text = json.dumps(fields).encode()
-        self._send(memoryview(_HEADER.pack(kind, len(text), arrays.nbytes) + text))
-        if arrays.nbytes:
-            self._send(arrays.data)
+        sealer = self._sock.sealer
+        head = sealer.seal(_HEADER.pack(kind, len(text), arrays.nbytes)) + sealer.seal(text)
+        self._sock.settimeout(self.timeout)
+        send_steadily(self._sock, memoryview(head))
+        if self._encrypts:
+            self._sock.send_chunks(arrays.data)
+        elif arrays.nbytes:
+            send_steadily(self._sock, arrays.data)
 
     def receive(self, wait: float | None = None) -> tuple[int, Fields, int]:
         """Wait for a frame; return its kind, its fields, and how many bytes of arrays follow.
@@ -56,14 +72,14 @@ class ArrayConnection:
         self._sock.settimeout(wait)
         first = receive_exactly(self._sock, 1)
         self._sock.settimeout(self.timeout)  # an incomplete frame must not block this thread for ever
-        header = first + receive_exactly(self._sock, _HEADER.size - 1)
-        kind, length, nbytes = _HEADER.unpack(header)
+        header = first + receive_exactly(self._sock, _HEADER.size + TAG - 1)
+        kind, length, nbytes = _HEADER.unpack(self._sock.opener.open(header))
         if length > MAX_FIELDS:
             raise PeerError(
                 f"The fields of a frame must be at most {MAX_FIELDS} bytes. Received: {length}.",
                 fix="Check that all nodes run the same version of emberflow.",
             )
-        return kind, json.loads(receive_exactly(self._sock, length)), nbytes
+        return kind, json.loads(self._sock.receive_record(length)), nbytes
 
     def receive_arrays(self, nbytes: int, into: Array) -> None:
         """Receive the arrays of a frame into a buffer that must have exactly their size."""
@@ -72,15 +88,13 @@ class ArrayConnection:
                 f"The arrays must have {into.nbytes} bytes. Received: {nbytes}.",
                 fix="All workers must train the same model.",
             )
-        fill(self._sock, into.data)
+        if self._encrypts:
+            self._sock.receive_chunks(into.data)
+        else:
+            fill(self._sock, into.data)
 
     def close(self) -> None:
         """Close the connection; a thread that waits for a frame gets an error."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
-
-    def _send(self, view: memoryview) -> None:
-        self._sock.settimeout(self.timeout)
-        while view.nbytes:  # `sendall` has one timeout for everything, however much progress there is
-            view = view[self._sock.send(view) :]

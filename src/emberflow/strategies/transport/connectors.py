@@ -5,6 +5,7 @@ joins them before your function runs, and connects when the first model needs th
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emberflow._choices import Transport as TransportName
 from emberflow._plan.tf_config import TFConfig
-from emberflow._protocol.sockets import address_of, listen
+from emberflow._protocol.sockets import address_of, host_and_port, listen
 from emberflow.config import PortRange
+from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport.collectives import Collectives
     from emberflow.strategies.transport.interface import Transport
+
+log = logging.getLogger("emberflow")
 
 Endpoint = dict[str, str]
 
@@ -33,6 +37,7 @@ class RankSpec:
         port_range: Ports that it may listen on; None for any.
         join_timeout: Seconds until all ranks must be connected.
         exchange_timeout: Seconds after which a rank that does not answer during training is an error.
+        encrypt: Whether what ranks exchange is encrypted.
     """
 
     rank: int
@@ -41,6 +46,7 @@ class RankSpec:
     port_range: PortRange | None
     join_timeout: float
     exchange_timeout: float
+    encrypt: bool = False
 
 
 class Connector(Protocol):
@@ -108,6 +114,7 @@ class RingConnector:
             key=self._spec.key,
             timeout=self._spec.join_timeout,
             receive_timeout=self._spec.exchange_timeout,
+            encrypt=self._spec.encrypt,
         )
 
 
@@ -129,6 +136,7 @@ class CollectivesConnector:
         """Start TensorFlow's server and wait for the other ranks."""
         from emberflow.strategies.transport.collectives import start_collectives
 
+        log.warning("%s", open_server_notice(tf_config))
         limit = self._spec.exchange_timeout
         self._collectives = start_collectives(json.dumps(tf_config), receive_timeout=limit)
 
@@ -138,6 +146,42 @@ class CollectivesConnector:
         return self._collectives
 
 
+def open_server_notice(tf_config: TFConfig) -> str:
+    """Return the line that says which port TensorFlow's server is about to open, and how to do without it.
+
+    >>> config = {"cluster": {"worker": ["a:1", "[::1]:2"]}, "task": {"type": "worker", "index": 1}}
+    >>> open_server_notice(config)[:74]
+    "TensorFlow's server opens port 2 on all interfaces of this host, before yo"
+    """
+    task = tf_config["task"]
+    _, port = host_and_port(tf_config["cluster"][task["type"]][task["index"]])
+    return (
+        f"TensorFlow's server opens port {port} on all interfaces of this host, before your function: collectives "
+        'need it. It has neither authentication nor encryption. Pass transport="none" if your function calls neither '
+        'ctx.distribute nor ctx.strategy, or transport="ring".'
+    )
+
+
+class NoTransportConnector:
+    """For ranks that exchange nothing: no port is opened."""
+
+    endpoint: Endpoint = {}  # noqa: RUF012 - never changed
+    tf_strategy = None
+
+    def __init__(self, spec: RankSpec) -> None:
+        """Nothing of the rank must be known."""
+
+    def join(self, endpoints: Sequence[Endpoint], tf_config: TFConfig) -> None:
+        """Nothing to learn."""
+
+    def connect(self) -> "Transport":
+        """Refuse: there is no way to the other ranks."""
+        raise ConfigError(
+            'ctx.distribute needs a transport between the workers. Received: transport="none".',
+            fix='Leave transport="none" out, or pass transport="ring".',
+        )
+
+
 CONNECTORS: Mapping[TransportName, Callable[[RankSpec], Connector]] = MappingProxyType(
-    {"ring": RingConnector, "collectives": CollectivesConnector}
+    {"ring": RingConnector, "collectives": CollectivesConnector, "none": NoTransportConnector}
 )

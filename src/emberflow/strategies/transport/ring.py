@@ -19,13 +19,14 @@ from emberflow._plan import deadlines
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.handshake import HandshakeTimeoutError
+from emberflow._protocol.sealed import CHUNK
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array, Tensor
 from emberflow.strategies.transport.packed_arrays import pack
 from emberflow.strategies.transport.ring_link import RingLink
 
-_CHUNK = 1 << 18  # bytes added at once: fits the processor's cache, and is large beside the cost of one call
 _SMALL = 1 << 14  # bytes; up to here one round with all data is faster than two rounds with parts of it
 
 
@@ -53,7 +54,7 @@ class Ring:
         self.ranks = ranks
         self._link = link
         self._pool = BufferPool()
-        self._scratch = memoryview(bytearray(_CHUNK))
+        self._scratch = memoryview(bytearray(CHUNK))
 
     @staticmethod
     def listen(host: str) -> Listener:
@@ -71,6 +72,7 @@ class Ring:
         key: bytes,
         timeout: float = JOIN_TIMEOUT,
         receive_timeout: float = EXCHANGE_TIMEOUT,
+        encrypt: bool = False,
     ) -> "Ring":
         """Join the ring: accept the left neighbour, dial the right one, and stop listening.
 
@@ -81,13 +83,21 @@ class Ring:
             key: The run's secret; connections without it are dropped and delay nobody.
             timeout: Seconds until both neighbours must be connected.
             receive_timeout: Seconds after which a rank that does not answer during training is an error.
+            encrypt: Whether data are encrypted, not only authenticated at the start.
         """
         ranks = len(addresses)
         with contextlib.closing(listener):
             if ranks == 1:
                 return cls(rank, 1, None)
             left, right = _neighbours(listener, addresses, rank, key, timeout)
-        link = RingLink(rank=rank, addresses=addresses, left=left, right=right, timeout=receive_timeout)
+        link = RingLink(
+            rank=rank,
+            addresses=addresses,
+            left=left,
+            right=right,
+            timeout=receive_timeout,
+            encrypt=encrypt,
+        )
         return cls(rank, ranks, link)
 
     @property
@@ -172,7 +182,7 @@ class Ring:
         return self._link
 
     def _add_into(self, part: Array, link: RingLink) -> None:
-        step = _CHUNK // part.itemsize
+        step = CHUNK // part.itemsize
         for start in range(0, part.size, step):
             piece = part[start : start + step]
             chunk = self._scratch[: piece.nbytes]
@@ -197,13 +207,13 @@ def _purpose(rank: int, ranks: int) -> str:
 
 def _neighbours(
     listener: Listener, addresses: Sequence[str], rank: int, key: bytes, timeout: float
-) -> tuple[socket.socket, socket.socket]:
+) -> tuple[SealedSocket, SealedSocket]:
     """Connect to the right neighbour while the left one connects to us; return both connections."""
     ranks = len(addresses)
     deadline = time.monotonic() + timeout
-    arrived: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+    arrived: queue.SimpleQueue[SealedSocket] = queue.SimpleQueue()
     purpose = _purpose((rank - 1) % ranks, ranks)
-    left: socket.socket | None = None
+    left: SealedSocket | None = None
     with contextlib.ExitStack() as unless_joined:
         try:
             with contextlib.closing(Acceptor(listener.sock, key=key, purpose=purpose, admit=arrived.put)):
@@ -224,7 +234,7 @@ def _neighbours(
     return left, right
 
 
-def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> socket.socket | None:
+def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> SealedSocket | None:
     """Connect to the right neighbour, which listens already: all addresses are known only when all listen.
 
     It may not accept handshakes yet. Return None if it does not before the timeout.

@@ -3,6 +3,8 @@
 Data flows to the right. The same sockets carry one notice back to the left when a rank ends, so that the reasons
 can be distinguished: finished (BYE), failed because of another rank (ABORT, with the number of that rank), or dead
 (no notice). A rank that waits too long notifies its right neighbour (WAITING); a rank without any notice is stuck.
+
+Headers and notices are sealed records (`_protocol/sealed.py`), always; data are where the run encrypts.
 """
 
 import contextlib
@@ -12,24 +14,39 @@ import struct
 from collections.abc import Sequence
 
 from emberflow._plan import deadlines
+from emberflow._protocol.sealed import CHUNK, TAG, TAMPERED, TAMPERED_FIX, TamperedError
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow.errors import PeerError
+from emberflow.strategies.transport.frame_sender import FrameSender
 
 _HEADER = struct.Struct("!BxHIQ")  # kind, tag (for ABORT a rank), number of the exchange, bytes that follow
 _DATA, _WAITING, _ABORT, _BYE = range(1, 5)
 _FINISHED = "has finished already"
+_GONE = "exited without reporting a result"
+_ALTERED = f"sent {TAMPERED}"
 
 
 class RingLink:
-    """Sends to the right neighbour and receives from the left one at the same time."""
+    """Sends to the right neighbour and receives from the left one at the same time.
+
+    Args:
+        rank: Our number.
+        addresses: All ranks' addresses in rank order, for errors.
+        left: The connection from the left neighbour.
+        right: The connection to the right neighbour.
+        timeout: Seconds after which a neighbour that does not answer is an error.
+        encrypt: Whether data are encrypted.
+    """
 
     def __init__(
         self,
         *,
         rank: int,
         addresses: Sequence[str],
-        left: socket.socket,
-        right: socket.socket,
+        left: SealedSocket,
+        right: SealedSocket,
         timeout: float,
+        encrypt: bool = False,
     ) -> None:
         ranks = len(addresses)
         self.rank = rank
@@ -42,9 +59,10 @@ class RingLink:
         self._right = right
         self._exchange = 0
         self._tag = 0
-        self._head_out = bytearray(_HEADER.size)
-        self._head_in = memoryview(bytearray(_HEADER.size))
-        self._unsent: list[memoryview] = []
+        self._encrypts = encrypt
+        self._head_in = memoryview(bytearray(_HEADER.size + TAG))
+        self._record_in = memoryview(bytearray(CHUNK + TAG if encrypt else 0))
+        self._sender = FrameSender(right, encrypt=encrypt)
         self._is_overdue = False
         self._right_finished = False
         for sock in (left, right):
@@ -62,8 +80,8 @@ class RingLink:
         self._tag = tag & 0xFFFF
         self._exchange += 1
         self._is_overdue = False
-        _HEADER.pack_into(self._head_out, 0, _DATA, self._tag, self._exchange & 0xFFFFFFFF, data.nbytes)
-        self._unsent = [memoryview(self._head_out), data] if data.nbytes else [memoryview(self._head_out)]
+        header = _HEADER.pack(_DATA, self._tag, self._exchange & 0xFFFFFFFF, data.nbytes)
+        self._sender.begin(header, data)
         self._push()
 
     def receive_size(self) -> int:
@@ -85,40 +103,63 @@ class RingLink:
             raise self._out_of_step(f"{got} bytes instead of {size}")
 
     def receive(self, into: memoryview) -> None:
-        """Fill `into` from the left neighbour, sending what is unsent meanwhile."""
+        """Fill `into` with data of the left neighbour, sending what is unsent meanwhile.
+
+        Where a frame is received in several calls, each but the last must ask for a multiple of `CHUNK` bytes.
+        """
+        if not self._encrypts:
+            self._fill(into)
+            return
+        for start in range(0, into.nbytes, CHUNK):
+            content = into[start : start + CHUNK]
+            record = self._record_in[: content.nbytes + TAG]
+            self._fill(record)
+            try:
+                self._left.opener.open_into(record, content)
+            except TamperedError:
+                raise self.fail(self.left_rank, _ALTERED) from None
+
+    def _fill(self, into: memoryview) -> None:
         filled = 0
         while filled < into.nbytes:
             try:
                 got = self._left.recv_into(into[filled:])
             except BlockingIOError:
-                if self._unsent:
+                if self._sender.is_busy:
                     self._push()
                 self._wait()
                 continue
             except OSError:
                 got = 0
             if got == 0:
-                raise self.fail(self.left_rank, "exited without reporting a result")
+                raise self.fail(self.left_rank, _GONE)
             filled += got
-            if self._unsent:
+            if self._sender.is_busy:
                 self._push()
 
     def flush(self) -> None:
         """Wait until everything is sent."""
-        while self._unsent:
+        while self._sender.is_busy:
             self._push()
-            if self._unsent:
+            if self._sender.is_busy:
                 self._wait(only_send=True)
 
     def fail(self, culprit: int, what: str) -> PeerError:
         """Notify both neighbours which rank failed, close, and return the error for this and all later calls."""
         if self.failure is None:
             address = self._addresses[culprit % len(self._addresses)]
-            self.failure = PeerError(
+            problem = (
                 f"Rank {culprit} {what}; rank {self.rank} cannot continue without it. "
-                f"Received: rank={culprit}, address={address!r}, exchange={self._exchange}",
-                f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate in "
-                "the same order, with the same number of steps.",
+                f"Received: rank={culprit}, address={address!r}, exchange={self._exchange}"
+            )
+            self.failure = (
+                TamperedError(problem, TAMPERED_FIX)
+                if what == _ALTERED
+                else PeerError(
+                    problem,
+                    f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate in "
+                    "the same order, with the same number of steps.",
+                )
             )
             self._notify(_ABORT, culprit)
             self._close()
@@ -135,21 +176,20 @@ class RingLink:
             self._close()
 
     def _receive_header(self) -> tuple[int, int, int, int]:
-        self.receive(self._head_in)
-        return _HEADER.unpack(self._head_in)
+        self._fill(self._head_in)
+        try:
+            return _HEADER.unpack(self._left.opener.open(self._head_in))
+        except TamperedError:
+            raise self.fail(self.left_rank, _ALTERED) from None
 
     def _push(self) -> None:
         """Send what the kernel accepts."""
         try:
-            sent = self._right.sendmsg(self._unsent)
+            self._sender.push()
         except BlockingIOError:
             return
         except OSError:
             raise self.fail(*self._read_notice_of_right()) from None
-        while self._unsent and sent >= self._unsent[0].nbytes:
-            sent -= self._unsent.pop(0).nbytes
-        if self._unsent:
-            self._unsent[0] = self._unsent[0][sent:]
 
     def _wait(self, *, only_send: bool = False) -> None:
         """Wait until a socket is ready; a neighbour's end, or nothing for `timeout` seconds, is an error."""
@@ -170,7 +210,7 @@ class RingLink:
 
     def _poll(self, timeout: float, *, only_send: bool = False) -> bool:
         right = 0 if self._right_finished else select.POLLIN | select.POLLRDHUP
-        self._poller.modify(self._right, right | (select.POLLOUT if self._unsent else 0))
+        self._poller.modify(self._right, right | (select.POLLOUT if self._sender.is_busy else 0))
         self._poller.modify(self._left, 0 if only_send else select.POLLIN)
         events = dict(self._poller.poll(timeout * 1000))
         if events.get(self._right.fileno(), 0) & ~select.POLLOUT and self._left.fileno() not in events:
@@ -180,18 +220,21 @@ class RingLink:
     def _check_right(self) -> None:
         """The right neighbour has ended. That is no error if it has all its data, as after the last exchange."""
         culprit, what = self._read_notice_of_right()
-        if what != _FINISHED or self._unsent:
+        if what != _FINISHED or self._sender.is_busy:
             raise self.fail(culprit, what)
         self._right_finished = True
 
     def _read_notice_of_right(self) -> tuple[int, str]:
         try:
-            notice = self._right.recv(_HEADER.size)
+            notice = self._right.recv(_HEADER.size + TAG)
         except OSError:
             notice = b""
-        if len(notice) < _HEADER.size:
-            return self.right_rank, "exited without reporting a result"
-        kind, culprit, _, _ = _HEADER.unpack(notice)
+        if len(notice) < _HEADER.size + TAG:
+            return self.right_rank, _GONE
+        try:
+            kind, culprit, _, _ = _HEADER.unpack(self._right.opener.open(notice))
+        except TamperedError:
+            return self.right_rank, _ALTERED
         return self._ended(self.right_rank, kind, culprit)
 
     @staticmethod
@@ -208,12 +251,15 @@ class RingLink:
     def _notify(self, kind: int, culprit: int) -> None:
         self._notify_right(kind, culprit)
         with contextlib.suppress(OSError):
-            self._left.send(_HEADER.pack(kind, culprit, 0, 0))
+            self._left.send(self._left.sealer.seal(_HEADER.pack(kind, culprit, 0, 0)))
 
     def _notify_right(self, kind: int, culprit: int) -> None:
-        if not self._unsent:  # else the notice would be read as data; the end of the stream must suffice
+        if (
+            not self._sender.is_busy
+        ):  # else the notice would be read as data; the end of the stream must suffice
+            self._sender.begin(_HEADER.pack(kind, culprit, 0, 0))
             with contextlib.suppress(OSError):
-                self._right.send(_HEADER.pack(kind, culprit, 0, 0))
+                self._sender.push()
 
     def _close(self) -> None:
         self._left.close()

@@ -1,11 +1,16 @@
 """A server with one thread per authenticated connection; connections without the run's key are refused."""
 
+import logging
 import socket
 import threading
 from collections.abc import Callable
 
 from emberflow._protocol.acceptor import Acceptor
+from emberflow._protocol.sealed import TamperedError
+from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow.strategies.transport.array_connection import ArrayConnection
+
+log = logging.getLogger("emberflow")
 
 
 class ThreadedServer:
@@ -16,6 +21,7 @@ class ThreadedServer:
         key: The run's secret.
         purpose: What connections are for.
         handle: Called with each connection, on its own thread; may raise OSError when the other side is gone.
+        encrypt: Whether arrays are encrypted.
     """
 
     def __init__(
@@ -25,11 +31,13 @@ class ThreadedServer:
         key: bytes,
         purpose: str,
         handle: Callable[[ArrayConnection], None],
+        encrypt: bool = False,
     ) -> None:
         self._listener = listener
         self._key = key
         self._purpose = purpose
         self._handle = handle
+        self._encrypts = encrypt
         self._connections: set[ArrayConnection] = set()
         self._acceptor: Acceptor | None = None
 
@@ -51,8 +59,8 @@ class ThreadedServer:
         for connection in list(self._connections):
             connection.close()
 
-    def _admit(self, sock: socket.socket) -> None:
-        connection = ArrayConnection(sock)
+    def _admit(self, sock: SealedSocket) -> None:
+        connection = ArrayConnection(sock, encrypt=self._encrypts)
         self._connections.add(connection)
         threading.Thread(target=self._serve, args=(connection,), name="emberflow-peer", daemon=True).start()
 
@@ -61,6 +69,8 @@ class ThreadedServer:
             self._handle(connection)
         except OSError:
             pass  # the other side is gone
+        except TamperedError as error:
+            log.warning("%s", error)
         finally:
             self._connections.discard(connection)
             connection.close()
