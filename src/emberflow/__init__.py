@@ -21,6 +21,7 @@ from emberflow.errors import (
     ShippingError,
     StartTimeoutError,
     StorageError,
+    UnknownNameError,
 )
 from emberflow.local.cluster import local_cluster
 from emberflow.predict import predict
@@ -67,6 +68,7 @@ __all__ = [
     "StartTimeoutError",
     "StorageError",
     "TFRecords",
+    "UnknownNameError",
     "local_cluster",
     "predict",
     "run",

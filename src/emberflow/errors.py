@@ -3,6 +3,7 @@
 EmberflowError
     ConfigError             the arguments are wrong; nothing was started
         ShippingError       your function cannot be sent to the executors
+        UnknownNameError    a keyword argument or Param that does not exist, probably misspelt
     ClusterError            Spark cannot provide what the run needs
         StartTimeoutError   not all nodes joined before the deadline
         EncryptionError     the session requires encryption, which this traffic does not have
@@ -61,6 +62,10 @@ class ConfigError(EmberflowError, ValueError):
 
 class ShippingError(ConfigError):
     """Your function cannot be sent to the executors; nothing was started."""
+
+
+class UnknownNameError(ConfigError, TypeError):
+    """A keyword argument or Param that does not exist, probably misspelt; nothing was started."""
 
 
 class ClusterError(EmberflowError):

@@ -4,6 +4,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from emberflow._names import names_checked
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 Errors = Literal["raise", "null", "keep"]
 
 
+@names_checked
 def predict(
     df: "DataFrame",
     model: Any,

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any
 
 from emberflow._choices import GpuSource, Strategy, Transport, TransportChoice
+from emberflow._names import names_checked
 from emberflow.config import Count, RunConfig, parse_port_range
 from emberflow.result import Report, Result
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("emberflow")
 
 
+@names_checked
 def run(
     fn: "Callable[[Context], Any]",
     *,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
+from emberflow._names import names_checked
 from emberflow.config import START_TIMEOUT, check_count, check_seconds
 from emberflow.errors import EmberflowError
 from emberflow.result import Metric, Report, Result
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from emberflow._task.node_task import TaskSpec
 
 
+@names_checked
 def run_parallel(
     fn: "Callable[[Context], Any]",
     *,

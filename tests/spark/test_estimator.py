@@ -1,6 +1,7 @@
 """KerasEstimator and KerasModel on real clusters: Spark ML's ways, saving, resume."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -270,10 +271,36 @@ def test_wrong_input_is_named_before_anything_starts(spark_cluster: "SparkSessio
         estimator(featuresCols=["length", "nothing"]).fit(rows)
     with pytest.raises(ef.ConfigError, match="model=None"):
         estimator(model=None).fit(rows)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'epoch'"):
-        ef.KerasEstimator(model=flower_model, epoch=3)
+    with pytest.raises(ef.DataError, match="'kind' of type string") as caught:
+        estimator(labelCol="kind").fit(rows)
+    assert 'StringIndexer(inputCol="kind"' in caught.value.fix
     with pytest.raises(ef.ConfigError, match="validationSplit"):
         estimator(validationSplit=1.0)
+
+
+def test_labels_beyond_the_classes_are_named_before_the_first_step(spark_cluster: "SparkSession") -> None:
+    from pyspark.sql import functions as F
+
+    rows = flower_rows(spark_cluster).withColumn("label", F.col("label") + 1)
+    with pytest.raises(ef.DataError, match="must be from 0 to 2") as caught:
+        estimator().fit(rows)
+    assert "Received: 3 in column 'label'" in caught.value.problem
+    assert "rows of rank" in caught.value.problem
+    assert "Give the last layer 4 units" in caught.value.fix
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_loss_that_turns_nan_names_the_step_and_the_column(
+    spark_cluster: "SparkSession", capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql import functions as F
+
+    bad = F.when(F.col("id") == 5, F.lit(float("nan"))).otherwise(F.col("width"))
+    rows = flower_rows(spark_cluster).withColumn("width", bad)
+    estimator(epochs=1, verbose=True).fit(rows)
+    shown = capfd.readouterr().err
+    assert re.search(r"\[chief 0\] The loss is not a finite number from epoch 1, step \d+ on", shown)
+    assert re.search(r"Column 'width' has NaN or infinite values in 1 of the \d+ rows of rank [01]", shown)
 
 
 def test_code_is_loaded_only_when_trusted(tmp_path: Path) -> None:

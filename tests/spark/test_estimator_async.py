@@ -100,11 +100,8 @@ def test_other_rows_than_those_of_the_checkpoint_are_refused(
     folder = str(tmp_path / "checkpoints")
     estimator("periodic", epochs=1, checkpointDir=folder).fit(rows)
     changed = rows.withColumn("label", (rows["label"] + 1) % 10)
-    with pytest.raises(
-        ef.NodeFailedError, match="The rows must be the same as when the position was recorded"
-    ) as caught:
+    with pytest.raises(ef.DataError, match="The rows must be the same as when the position was recorded"):
         estimator("periodic", epochs=2, checkpointDir=folder).fit(changed)
-    assert caught.value.exception_type == "DataError"
     assert len(estimator("periodic", epochs=2, checkpointDir=folder).fit(rows).history["loss"]) == 2
 
 

@@ -113,3 +113,11 @@ def test_where_all_receive_everything_each_blob_is_sent_once() -> None:
     shown = [blobs_to_show(rank, briefs, mine) for rank, mine in enumerate(facts)]
     assert [len(each) if each is not None else None for each in shown] == [2, 0, 1, 0]
     assert [blobs_to_show(rank, briefs[:2], mine) for rank, mine in enumerate(facts[:2])] == [None, None]
+
+
+def test_the_ranks_of_the_shortest_and_longest_rows_are_known_where_ranks_differ() -> None:
+    kind = pa.list_(pa.int64())
+    same, short, long = (pa.array(rows, kind) for rows in ([[1, 2]], [[1], [1, 2]], [[1, 2, 3]]))
+    assert merge_shards([shard_of(x=same), shard_of(x=same)]).spans == {}
+    merged = merge_shards([ShardFacts(), shard_of(x=same), shard_of(x=long), shard_of(x=short)])
+    assert merged.spans == {"x": (3, 2)}

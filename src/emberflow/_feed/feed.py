@@ -7,6 +7,7 @@ from emberflow._feed.arrays import RESERVED
 from emberflow._feed.dataset import DatasetOptions, Shard, TrackedDataset, make_dataset
 from emberflow._feed.feed_progress import Progress
 from emberflow._feed.position import Contents, Position, contents_of
+from emberflow._feed.shards import Shards
 from emberflow._feed.stream import Stream, StreamDataset, make_stream_dataset
 from emberflow.errors import ConfigError, DataError
 
@@ -53,6 +54,10 @@ class Feed:
         """Return the count and digest of all nodes' rows, to decide whether a later attempt has the same rows."""
         data = self._find(name)
         return contents_of(data.facts.each if isinstance(data, Shard) else ())
+
+    def shards(self, name: str) -> Shards:
+        """Return what is known of the rows of all nodes."""
+        return self._find(name).facts
 
     def arrow(self, name: str) -> Iterator[Any]:
         """Yield this node's rows as record batches, in the order of arrival."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberflow._feed.shard_facts import (
+    UNSEEN,
     Brief,
     ColumnFacts,
     ShardFacts,
@@ -47,18 +48,20 @@ class Shards:
         schema: The schema of all ranks.
         columns: Facts of all rows together, by dotted column name.
         nulls: Where nulls are, by dotted column name; columns without any are left out.
+        spans: The ranks of the shortest and of the longest row, by dotted column name, where ranks differ.
     """
 
     each: tuple[ShardFacts, ...]
     schema: Any
     columns: Mapping[str, ColumnFacts]
     nulls: Mapping[str, Nulls] = field(default_factory=dict)
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str) -> "Shards":
         """Return what `merge_briefs` wrote."""
         each, schema, merged = json.loads(text)
-        columns, nulls = json.loads(unpacked(merged))
+        columns, nulls, spans = json.loads(unpacked(merged))
         return cls(
             each=tuple(ShardFacts(rows=rows, digest=digest) for rows, digest in each),
             schema=schema_of(schema),
@@ -67,6 +70,7 @@ class Shards:
                 name: Nulls(ranks=ranks, first=tuple(tuple(place) for place in first))
                 for name, (ranks, first) in nulls.items()
             },
+            spans={name: (shortest, longest) for name, (shortest, longest) in spans.items()},
         )
 
 
@@ -87,9 +91,9 @@ def merge_briefs(name: str, briefs: Sequence[Brief], blobs: Mapping[str, str]) -
     """
     _check_rows(name, briefs)
     schema = _agreed(name, briefs, blobs)
-    columns, nulls = _merged_columns(briefs, blobs)
+    merged_columns = _merged_columns(briefs, blobs)
     each = [[rows, digest] for rows, _, digest, _, _ in briefs]
-    merged = packed(json.dumps([columns, nulls], separators=(",", ":")).encode())
+    merged = packed(json.dumps(merged_columns, separators=(",", ":")).encode())
     return json.dumps([each, blobs[schema], merged], separators=(",", ":"))
 
 
@@ -145,31 +149,56 @@ def _some(words: Sequence[str], mark: str) -> str:
 
 
 Lists = dict[str, list[Any]]
+Lengths = Sequence[Sequence[int]]
 
 
-def _merged_columns(briefs: Sequence[Brief], blobs: Mapping[str, str]) -> tuple[Lists, Lists]:
-    """Return the facts of all columns over all ranks, and where nulls are."""
-    total: Lists = {}
-    nulls: Lists = {}
+def _merged_columns(briefs: Sequence[Brief], blobs: Mapping[str, str]) -> tuple[Lists, Lists, Lists]:
+    """Return the facts of all columns over all ranks, where nulls are, and where the extreme lengths are."""
+    merging = _Merging()
     for rank, (_, _, _, _, digest) in enumerate(briefs):
         if digest:
-            _add_columns(total, nulls, rank, json.loads(unpacked(blobs[digest])))
-    return total, nulls
+            merging.add(rank, json.loads(unpacked(blobs[digest])))
+    return merging.total, merging.nulls, merging.spans
 
 
-def _add_columns(total: Lists, nulls: Lists, rank: int, columns: Lists) -> None:
-    """Add the facts of one rank, in place: there may be a thousand columns on each of a thousand ranks."""
-    for name, facts in columns.items():
-        rows, inner, sparse, lengths = facts
-        if rows or inner:
-            places = nulls.setdefault(name, [0, []])
-            places[0] += 1
-            if places[0] <= NAMED:
-                places[1].append([rank, rows, inner])
-        mine = total.setdefault(name, facts)
-        if mine is facts:
-            continue
-        if rows or inner or sparse:
-            mine[:3] = [mine[0] + rows, mine[1] + inner, mine[2] + sparse]
-        if mine[3] != lengths:  # see `ColumnFacts.__add__`
-            mine[3] = list(map(widen, mine[3], lengths)) or mine[3] or lengths
+class _Merging:
+    """Facts of columns, merged in place: there may be a thousand columns on each of a thousand ranks."""
+
+    def __init__(self) -> None:
+        self.total: Lists = {}
+        self.nulls: Lists = {}
+        self.spans: Lists = {}
+        self._first = -1
+
+    def add(self, rank: int, columns: Lists) -> None:
+        """Add the facts of one rank."""
+        if self._first < 0:
+            self._first = rank
+        for name, facts in columns.items():
+            rows, inner, sparse, lengths = facts
+            if rows or inner:
+                self._add_nulls(name, rank, rows, inner)
+            mine = self.total.setdefault(name, facts)
+            if mine is facts:
+                continue
+            if rows or inner or sparse:
+                mine[:3] = [mine[0] + rows, mine[1] + inner, mine[2] + sparse]
+            if mine[3] != lengths:  # see `ColumnFacts.__add__`
+                self._add_span(name, rank, mine[3], lengths)
+                mine[3] = list(map(widen, mine[3], lengths)) or mine[3] or lengths
+
+    def _add_nulls(self, name: str, rank: int, rows: int, inner: int) -> None:
+        places = self.nulls.setdefault(name, [0, []])
+        places[0] += 1
+        if places[0] <= NAMED:
+            places[1].append([rank, rows, inner])
+
+    def _add_span(self, name: str, rank: int, known: Lengths, new: Lengths) -> None:
+        span = self.spans.setdefault(name, [self._first, self._first])
+        if not new or tuple(new[0]) == UNSEEN:
+            return
+        is_first = not known or tuple(known[0]) == UNSEEN
+        if is_first or new[0][0] < known[0][0]:
+            span[0] = rank
+        if is_first or new[0][1] > known[0][1]:
+            span[1] = rank

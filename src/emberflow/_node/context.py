@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberflow._names import names_checked
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.exporting import export_model
 from emberflow._node.serving import Serving
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from emberflow._feed.dataset import Names
     from emberflow._feed.feed import Feed
     from emberflow._feed.position import Contents, Position
+    from emberflow._feed.shards import Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class Context(Serving):
         number = None if step is None else int(step)
         self._send(MetricReport(values, number, time.monotonic() - self._started))
 
+    @names_checked
     def dataset(
         self,
         name: str = "train",
@@ -156,6 +159,10 @@ class Context(Serving):
     def _contents(self, name: str = "train") -> "Contents":
         """Return what all workers hold together of this data."""
         return self._rows_of(name).contents(name)
+
+    def _shards(self, name: str = "train") -> "Shards":
+        """Return what is known of the rows of all workers."""
+        return self._rows_of(name).shards(name)
 
     def arrow(self, name: str = "train") -> "Iterator[Any]":
         """Yield this worker's rows as Arrow record batches, in the order in which they came."""

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import cloudpickle
 
@@ -33,7 +33,7 @@ from emberflow._plan.tf_config import tf_config_of
 from emberflow._protocol.driver_messages import Cluster
 from emberflow._protocol.node_messages import Raised, Ready, Returned, TensorBoardStarted
 from emberflow._protocol.sockets import address_of
-from emberflow.errors import ClusterError, EmberflowError
+from emberflow.errors import ClusterError, ConfigError, DataError, EmberflowError, ModelError
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
@@ -86,9 +86,18 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
             return _returned(spec, None, time.monotonic() - started)
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
     except BaseException as error:  # noqa: BLE001 - the driver must be told of every error
-        if context is None and isinstance(error, ClusterError):  # your function has not begun
+        if _is_refusal(error, context):
             return dataclasses.replace(_raised(error, error.problem, started), is_refused=True)
         return _raised(error, _own_frames(error), started)
+
+
+def _is_refusal(error: BaseException, context: Context | None) -> TypeGuard[EmberflowError]:
+    """Tell whether no code of yours was running: you did nothing that a traceback could show."""
+    if context is None:
+        return isinstance(error, ClusterError)
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    is_known = isinstance(error, ConfigError | DataError | ModelError)
+    return is_known and all(file.startswith(PACKAGE) for file in files)
 
 
 def _load(spec: NodeSpec) -> Callable[[Context], Any]:

@@ -19,6 +19,7 @@ from emberflow.errors import (
     DataError,
     EmberflowError,
     FailureCause,
+    ModelError,
     NodeFailedError,
     NodeLostError,
     PeerError,
@@ -26,7 +27,7 @@ from emberflow.errors import (
 )
 
 TASK_GONE = "its Spark task exited without reporting a result: the executor or its Python worker was killed"
-REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, PeerError, StorageError)}
+REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, ModelError, PeerError, StorageError)}
 # Errors of delivering a value that another attempt would raise again; anything else is a lost node.
 UNDELIVERED = {kind.__name__: kind for kind in (ClusterError, StorageError)}
 

@@ -72,14 +72,10 @@ def run_train(
 
     def train(console: Console) -> None:
         from emberflow.ml import KerasEstimator
+        from emberflow.ml.params import check_params
 
         given = params | parse_params(more)
-        unknown = sorted(name for name in given if not KerasEstimator().hasParam(name))
-        if unknown:
-            raise ConfigError(
-                f"KerasEstimator has no Param of this name. Received: {', '.join(unknown)}.",
-                fix="Pass one of: " + ", ".join(each.name for each in KerasEstimator().params),
-            )
+        check_params(KerasEstimator(), given)
         estimator = KerasEstimator(model=load_builder(program), **given)
         with session(master, f"emberflow train {program.name}") as spark:
             model = estimator.fit(read_rows(spark, rows, source_format, options))

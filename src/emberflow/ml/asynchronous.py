@@ -42,7 +42,9 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
     saved.restore(model)
     averaging = ctx.periodic(model, interval=training.sync_interval, combiner=training.combiner)
     averaging.place = functools.partial(_place_after, ctx)
-    callbacks = [each for each in callbacks_of(training) if ctx.is_chief or not isinstance(each, CHIEF_ONLY)]
+    callbacks = [
+        each for each in callbacks_of(training, ctx) if ctx.is_chief or not isinstance(each, CHIEF_ONLY)
+    ]
     callbacks.append(averaging)
     if ctx.is_chief and ctx.rows("train"):
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
@@ -87,7 +89,7 @@ def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
         saved.restore(model)
     history = dict(saved.history)
     steps = own_steps * ctx.workers  # approximate: the others have about as many rows
-    callbacks = [*callbacks_of(training), ReportProgress(ctx, training.epochs, steps=steps)]
+    callbacks = [*callbacks_of(training, ctx), ReportProgress(ctx, training.epochs, steps=steps)]
     if ctx.checkpoint_dir:
         snapshot = functools.partial(_served, trainer, model)
         callbacks.append(SavePlaces(ctx, training.checkpoint_steps, history, snapshot))

@@ -1,6 +1,7 @@
 """KerasEstimator: a DataFrame in, a KerasModel out."""
 # ruff: noqa: ARG002 - the constructor's arguments are in `_input_kwargs`, which tells those that were passed
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +11,20 @@ from pyspark.ml import Estimator
 from pyspark.ml.util import MLWritable
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow._names import check_names, names_checked
 from emberflow.config import Count
 from emberflow.errors import ConfigError
 from emberflow.ml.model import KerasModel
-from emberflow.ml.model_columns import TrainingColumns
-from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
+from emberflow.ml.model_columns import TrainingColumns, tensors_of
+from emberflow.ml.params import TrainingParams, check_param_map, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
+from emberflow.ml.schema_checks import check_columns, check_inputs
 from emberflow.ml.training import TrainFunction, Training, file_of
 from emberflow.run import run
 
 if TYPE_CHECKING:
+    from pyspark.ml._typing import ParamMap
     from pyspark.sql import DataFrame
 
 
@@ -86,6 +90,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
 
     _input_kwargs: dict[str, Any]
 
+    @names_checked
     @keyword_only
     def __init__(
         self,
@@ -141,8 +146,25 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         self.callbacks = list(callbacks or [])
         self._setDefault(**defaults_of(KerasEstimator))
         # Only what was passed is set: other Params keep their defaults, which a model may replace by its own.
-        passed = {name: value for name, value in self._input_kwargs.items() if value is not None}
-        self._set(**{name: value for name, value in passed.items() if self.hasParam(name)})
+        self._set_passed(self._input_kwargs)
+
+    def setParams(self, **params: Any) -> "KerasEstimator":
+        """Set arguments of the constructor; those that are not passed stay as they are."""
+        check_names("KerasEstimator.setParams()", params, inspect.signature(KerasEstimator).parameters)
+        if "model" in params:
+            self.setModel(params["model"])
+        if "callbacks" in params:
+            self.setCallbacks(params["callbacks"])
+        return self._set_passed(params)
+
+    def _set_passed(self, given: dict[str, Any]) -> "KerasEstimator":
+        passed = {name: value for name, value in given.items() if value is not None}
+        return self._set(**{name: value for name, value in passed.items() if self.hasParam(name)})
+
+    def copy(self, extra: "ParamMap | None" = None) -> "KerasEstimator":
+        """Return a copy with other values of some Params; ``fit(df, params)`` uses it."""
+        check_param_map(self, extra or {})
+        return super().copy(extra)
 
     def setModel(self, model: "Callable[[], Any] | Any") -> "KerasEstimator":
         """Set the compiled Keras model, or the function that builds one."""
@@ -241,16 +263,18 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         weight = (
             self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
         ) or None  # "" means none, as in Spark
-        wanted = [*features, *labels, *([weight] if weight else [])]
-        missing = [name for name in wanted if name not in dataset.columns]
-        if missing:
-            raise ConfigError(
-                f"The DataFrame must have the columns {wanted}. Received: {dataset.columns}, without {missing}.",
-                fix="Set featuresCol, labelCol and weightCol to columns of the DataFrame.",
-            )
+        indicator = (
+            self.getOrDefault("validationIndicatorCol") if self.isDefined("validationIndicatorCol") else None
+        )
+        check_columns(dataset, features=features, labels=labels, weight=weight, indicator=indicator)
         kinds = dict(dataset.dtypes)
         binary = tuple(name for name in features if kinds[name] == "binary")
-        return TrainingColumns(features=tuple(features), labels=tuple(labels), weight=weight, binary=binary)
+        columns = TrainingColumns(
+            features=tuple(features), labels=tuple(labels), weight=weight, binary=binary
+        )
+        if hasattr(self.model, "compile"):  # what a function builds is known on the nodes only
+            check_inputs(dataset.schema, columns, tensors_of(self.model)[0])
+        return columns
 
     def _split(self, dataset: "DataFrame", columns: TrainingColumns) -> "dict[str, DataFrame]":
         """Return the rows to train on, and those to validate on if there are any."""

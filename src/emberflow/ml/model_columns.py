@@ -34,12 +34,17 @@ def dataset_options(model: Any, columns: TrainingColumns) -> dict[str, Any]:
         options["label"] = _by_name([tensor.name for tensor in outputs], columns.labels)
     if columns.weight:
         options["weight"] = columns.weight
-    if len(inputs) == len(columns.features):
-        shapes = [tensor.shape for tensor in _in_order(inputs, columns.features)]
-        pairs = zip(columns.features, shapes, strict=True)
-        options["shapes"] = {column: shape for column, shape in pairs if shape and None not in shape}
+    pairs = [(column, tensor.shape) for column, tensor in columns_of_inputs(columns, inputs)]
+    options["shapes"] = {column: shape for column, shape in pairs if shape and None not in shape}
     options["dtypes"] = dict.fromkeys(columns.binary, "uint8")
     return options
+
+
+def columns_of_inputs(columns: TrainingColumns, inputs: Sequence[Tensor]) -> list[tuple[str, Tensor]]:
+    """Return each feature column with the input that it is for; none where several columns make one input."""
+    if len(inputs) != len(columns.features):
+        return []
+    return list(zip(columns.features, _in_order(inputs, columns.features), strict=True))
 
 
 def is_concatenated(model: Any, columns: TrainingColumns) -> bool:

@@ -1,6 +1,7 @@
 """The meaning of a model's outputs: a class index, a probability, or a value."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,6 +50,16 @@ class ModelOutput:
             return raw
         other = F.lit(1.0) - raw[0] if self.is_probability else -raw[0]
         return F.array(other.cast("float"), raw[0])
+
+
+def losses_of(model: Any, outputs: Sequence[str]) -> list[Any]:
+    """Return the loss of each output of a compiled model; of a model that is not built, its only loss."""
+    losses = model.loss
+    if isinstance(losses, dict):
+        return [losses.get(name) for name in outputs]
+    if isinstance(losses, list | tuple):
+        return list(losses)
+    return [losses] * max(len(outputs), 1)
 
 
 def model_output_of(loss: Any, output: str, size: int | None) -> ModelOutput:

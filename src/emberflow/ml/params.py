@@ -1,7 +1,7 @@
 """The Params of estimator and model, with their setters and getters."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
@@ -16,8 +16,9 @@ from pyspark.ml.param.shared import (
     HasWeightCol,
 )
 
+from emberflow._names import closest
 from emberflow.config import check_count
-from emberflow.errors import ConfigError
+from emberflow.errors import ConfigError, UnknownNameError
 from emberflow.strategies.periodic.combiners import check_combiner
 
 Stage = TypeVar("Stage", bound=type)
@@ -67,6 +68,30 @@ def defaults_of(cls: type) -> dict[str, Any]:
 def declare(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
     """Return a Param for the body of a class."""
     return Param(Params._dummy(), name, doc, typeConverter=converter)  # noqa: SLF001
+
+
+def check_param_map(stage: Params, params: Mapping[Any, Any]) -> None:
+    """Refuse keys that are no Params: Spark itself ignores them silently."""
+    names = [param.name for param in stage.params]
+    for key in params:
+        if not isinstance(key, Param):
+            meant = closest(str(key), names) or names[0]
+            raise UnknownNameError(
+                f"`params` must map Params of the estimator to values. Received: {key!r}.",
+                fix=f"Did you mean estimator.{meant}? Pass {{estimator.{meant}: {params[key]!r}}}.",
+            )
+
+
+def check_params(stage: Params, names: Iterable[str]) -> None:
+    """Refuse names that are no Params of the stage."""
+    known = [param.name for param in stage.params]
+    for name in names:
+        if name not in known:
+            meant = closest(name, known)
+            raise UnknownNameError(
+                f"KerasEstimator has no Param of this name. Received: {name}.",
+                fix=f"Did you mean {meant}?" if meant else f"Pass one of: {', '.join(known)}.",
+            )
 
 
 def to_share(value: Any) -> float:

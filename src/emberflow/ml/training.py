@@ -14,7 +14,8 @@ from emberflow.ml.model_columns import (
     is_concatenated,
     tensors_of,
 )
-from emberflow.ml.model_outputs import ModelOutput, model_output_of
+from emberflow.ml.model_outputs import ModelOutput, losses_of, model_output_of
+from emberflow.ml.row_checks import check_rows
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
@@ -108,7 +109,7 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
         start.restore(model)
     # A model from a checkpoint has its own seeds, at the state in which the last attempt saved them.
     model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
-    callbacks = callbacks_of(training)
+    callbacks = callbacks_of(training, ctx)
     if ctx.is_chief:
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))
     history = dict(start.history)
@@ -125,14 +126,16 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
     return trained_of(model, history if ctx.checkpoint_dir else logged)
 
 
-def callbacks_of(training: Training) -> list[Any]:
-    """Return the user's callbacks, new ones in each node, and one that writes event files if none does."""
+def callbacks_of(training: Training, ctx: "Context") -> list[Any]:
+    """Return the user's callbacks, new ones in each node, one that writes event files if none does, and our own."""
     import keras
+
+    from emberflow.ml.loss_watch import WarnOfNanLoss
 
     callbacks = list(pickle.loads(training.callbacks)) if training.callbacks else []
     if training.tensorboard and not any(isinstance(each, keras.callbacks.TensorBoard) for each in callbacks):
         callbacks.append(keras.callbacks.TensorBoard(training.tensorboard, write_graph=False))
-    return callbacks
+    return [*callbacks, WarnOfNanLoss(ctx, training.columns)]
 
 
 def trained_of(model: Any, history: dict[str, list[Any]]) -> Trained:
@@ -205,6 +208,7 @@ def file_of(model: Any) -> bytes:
 
 def make_dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
     """Return this node's rows of this name, in the structure of the model's inputs and outputs."""
+    check_rows(ctx, model, training.columns, name)
     dataset = ctx.dataset(
         name,
         batch_size=training.batch_size,
@@ -232,11 +236,7 @@ def build_from(model: Any, dataset: Any) -> None:
 
 def _outputs(model: Any) -> tuple[ModelOutput, ...]:
     outputs = tensors_of(model)[1]
-    losses = model.loss
-    if isinstance(losses, dict):
-        losses = [losses.get(tensor.name) for tensor in outputs]
-    elif not isinstance(losses, list | tuple):
-        losses = [losses] * len(outputs)
+    losses = losses_of(model, [tensor.name for tensor in outputs])
     return tuple(
         model_output_of(loss, tensor.name, tensor.shape[-1] if tensor.shape else None)
         for loss, tensor in zip(losses, outputs, strict=True)
