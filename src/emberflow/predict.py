@@ -30,6 +30,8 @@ def predict(
     gpus: int = 0,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     dtypes: Mapping[str, Any] | None = None,
+    pad_to: Mapping[str, int] | None = None,
+    pad_value: Mapping[str, Any] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> "DataFrame":
     """Score a DataFrame with a model: return its columns and the model's outputs as new columns.
@@ -57,6 +59,9 @@ def predict(
         gpus: GPUs of each task, its own, assigned by Spark's scheduler.
         shapes: The shape of one row, by column, where the model does not fix it.
         dtypes: The dtype of the numbers in binary columns, by column, if not the input's own.
+        pad_to: The length to which shorter arrays are padded, by column, as in training. Longer arrays keep their
+            length where the model takes any.
+        pad_value: What is added to them, by column; 0 or an empty string if left out.
         custom_objects: Custom classes and functions that a ``.keras`` file needs, by name.
 
     Raises:
@@ -84,6 +89,8 @@ def predict(
         gpus=gpus,
         shapes=shapes or {},
         dtypes=dtypes or {},
+        pad_to=pad_to or {},
+        pad_value=pad_value or {},
     )
     check_frame(df)
     load_options = LoadOptions(

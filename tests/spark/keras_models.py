@@ -130,3 +130,25 @@ class KillOnce:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         return Kill()
+
+
+def token_rows(spark: "SparkSession") -> "DataFrame":
+    """Sequences of one to five numbers, and their sum."""
+    from pyspark.sql import functions as F
+
+    tokens = F.sequence(F.lit(1), (F.col("id") % 5 + 1).cast("int"))
+    total = F.aggregate(tokens, F.lit(0), lambda sum_, each: sum_ + each)
+    return spark.range(0, 24, 1, 3).select("id", tokens.alias("tokens"), (total / 15.0).alias("label"))
+
+
+def sequence_model() -> Any:
+    """Build one that reads sequences of any length; padding is not masked, so that its length matters."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((None,), dtype="int32"), layers.Embedding(8, 4), layers.LSTM(4), layers.Dense(1)]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model

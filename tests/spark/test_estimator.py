@@ -18,6 +18,8 @@ from tests.spark.keras_models import (
     measured_rows,
     normalised_model,
     predictions,
+    sequence_model,
+    token_rows,
     two_headed_model,
 )
 
@@ -288,6 +290,31 @@ def test_labels_beyond_the_classes_are_named_before_the_first_step(spark_cluster
     assert "rows of rank" in caught.value.problem
     assert "Give the last layer 4 units" in caught.value.fix
     assert "Traceback" not in str(caught.value)
+
+
+def test_sequences_of_any_length_train_on_two_workers_as_on_one_and_score_as_they_were_trained(
+    spark_cluster: "SparkSession", tmp_path: Path
+) -> None:
+    rows = token_rows(spark_cluster)
+    given = {
+        "model": sequence_model,
+        "featuresCols": [],
+        "featuresCol": "tokens",
+        "batchSize": 24,
+        "epochs": 2,
+    }
+    two = estimator(**given, padValue=7).fit(rows)
+    one = estimator(**given, padValue=7, numWorkers=1).fit(rows)
+    assert two.trained.pad_to == {"tokens": 5}
+    for mine, other in zip(two.keras().get_weights(), one.keras().get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-5)
+    two.save(str(tmp_path / "model"))
+    again = ef.KerasModel.load(str(tmp_path / "model"))
+    tokens = [list(range(1, number % 5 + 2)) for number in range(24)]
+    padded = np.array([row + [7] * (5 - len(row)) for row in tokens])
+    expected = two.keras().predict(padded, verbose=0)[:, 0]
+    found = [prediction for _, prediction in predictions(again.transform(rows))]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_a_loss_that_turns_nan_names_the_step_and_the_column(

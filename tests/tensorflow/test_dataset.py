@@ -9,6 +9,7 @@ import pytest
 
 from emberflow._feed.arrays import KEY
 from emberflow._feed.dataset import DatasetOptions, Shard, TrackedDataset, make_dataset
+from emberflow._feed.padding import PadOptions
 from emberflow._feed.position import Position
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
@@ -243,3 +244,61 @@ def test_fit_goes_on_in_the_middle_of_an_epoch(tmp_path: Path, mapped: bool) -> 
     if mapped:
         feeding = replace(feeding, dataset=feeding.dataset.map(lambda x, y: (2 * x, y)))
     assert fit(feeding, epochs=3) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
+
+
+def token_shards(folder: Path) -> list[Shard]:
+    """Two ranks with arrays of any length; the longest row is on the second."""
+    kind = pa.list_(pa.int32())
+    nested = pa.list_(pa.list_(pa.float32(), 2))
+    parts = [
+        batch_of([0, 1], x=pa.array([[1], [2, 3]], kind), pairs=pa.array([[[1, 2]], []], nested)),
+        batch_of([2], x=pa.array([[4, 5, 6]], kind), pairs=pa.array([[[3, 4], [5, 6]]], nested)),
+    ]
+    return shards_of(folder, [[part] for part in parts])
+
+
+def padded(shard: Shard, **options: Any) -> Any:
+    pad = PadOptions(**options)
+    return make_dataset(shard, DatasetOptions(batch_size=2, shuffle=False, pad=pad)).dataset
+
+
+def test_arrays_are_padded_to_the_longest_row_of_all_ranks(tmp_path: Path) -> None:
+    first, second = (
+        padded(shard, pad_to={"x": "longest", "pairs": "longest"}, pad_value={"pairs": -1})
+        for shard in token_shards(tmp_path)
+    )
+    for dataset in (first, second):
+        assert dataset.element_spec["x"].shape.as_list() == [None, 3]
+        assert dataset.element_spec["pairs"].shape.as_list() == [None, 2, 2]
+    (batch,) = first
+    assert batch["x"].numpy().tolist() == [[1, 0, 0], [2, 3, 0]]
+    assert batch["pairs"].numpy().tolist() == [[[1, 2], [-1, -1]], [[-1, -1], [-1, -1]]]
+    (batch,) = second
+    assert batch["x"].numpy().tolist() == [[4, 5, 6]]
+
+
+def test_arrays_are_padded_to_a_length_or_to_their_batch_or_stay_ragged(tmp_path: Path) -> None:
+    first, second = token_shards(tmp_path)
+    (batch,) = padded(first, pad_to={"x": 5}, pad_value={"x": 9})
+    assert batch["x"].numpy().tolist() == [[1, 9, 9, 9, 9], [2, 3, 9, 9, 9]]
+    by_batch = padded(first, pad_to={"x": "batch"})
+    assert by_batch.element_spec["x"].shape.as_list() == [None, None]
+    assert [each["x"].numpy().tolist() for each in by_batch] == [[[1, 0], [2, 3]]]
+    assert [each["x"].to_list() for each in padded(second)] == [[[4, 5, 6]]]
+    with pytest.raises(
+        DataError, match=r"at most 2 values in each row.*a row of 3 values at rank 1"
+    ) as caught:
+        padded(first, pad_to={"x": 2})
+    assert 'F.slice("x", 1, 2)' in caught.value.fix
+
+
+def test_text_is_padded_with_empty_text_and_a_short_rank_has_empty_batches(tmp_path: Path) -> None:
+    words = pa.list_(pa.string())
+    parts = [
+        [batch_of([0, 1, 2], w=pa.array([["a"], ["b", "c"], []], words))],
+        [batch_of([3], w=pa.array([["d"]], words))],
+    ]
+    long, short = (padded(shard, pad_to={"w": "longest"}) for shard in shards_of(tmp_path, parts))
+    assert next(iter(long))["w"].numpy().tolist()[0] == [b"a", b""]
+    assert {tuple(each["w"].shape[1:]) for each in short} == {(2,)}
+    assert sum(len(each["w"]) for each in short) == 1

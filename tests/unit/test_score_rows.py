@@ -12,6 +12,7 @@ from emberflow._score.input_matching import Inputs
 from emberflow._score.input_plan import InputOptions, plan_inputs
 from emberflow._score.input_rows import Ragged, RowGroup, row_groups
 from emberflow._score.model_facts import ModelFacts, Tensor
+from emberflow.errors import ConfigError
 
 FLOATS = pa.list_(pa.float32())
 VECTOR = pa.struct(
@@ -25,11 +26,13 @@ VECTOR = pa.struct(
 
 
 def grouped(
-    tensors: list[Tensor], inputs: Inputs, columns: dict[str, Any], dtypes: Any = None, shapes: Any = None
+    tensors: list[Tensor], inputs: Inputs, columns: dict[str, Any], **input_options: Any
 ) -> tuple[list[RowGroup], dict[int, str]]:
     batch = pa.RecordBatch.from_pydict(columns)
     facts = ModelFacts(kind="keras" if tensors else "function", inputs=tuple(tensors), outputs=())
-    plans = plan_inputs(batch.schema, facts, inputs, InputOptions(shapes=shapes or {}, dtypes=dtypes or {}))
+    plans = plan_inputs(
+        batch.schema, facts, inputs, InputOptions(**({"shapes": {}, "dtypes": {}} | input_options))
+    )
     return row_groups(plans, batch)
 
 
@@ -189,3 +192,38 @@ def test_any_number_becomes_the_inputs_dtype(kind: Any) -> None:
     (group,), _ = one((), pa.array([0, 1], pa.int8()).cast(kind))
     assert group.arrays["x"].dtype == np.float32
     assert group.arrays["x"].tolist() == [0.0, 1.0]
+
+
+def test_arrays_are_padded_as_in_training_and_longer_ones_keep_their_length() -> None:
+    column = pa.array([[1, 2], [3], [4, 5, 6, 7], []], FLOATS)
+    groups, bad = one((None,), column, pad_to={"c": 3}, pad_value={"c": -1})
+    assert not bad
+    found = {
+        tuple(group.rows.tolist()): group.arrays["x"].tolist() for group in groups if group.rows is not None
+    }
+    assert found == {(0, 1, 3): [[1, 2, -1], [3, -1, -1], [-1, -1, -1]], (2,): [[4, 5, 6, 7]]}
+
+
+def test_arrays_are_padded_to_the_length_of_the_model() -> None:
+    (group,), bad = one((3,), pa.array([[1, 2, 3], [4], [1, 2, 3, 4]], FLOATS), pad_to={"c": 3})
+    assert group.arrays["x"].tolist() == [[1, 2, 3], [4, 0, 0]]
+    assert list(bad) == [2]
+    _, bad = one((3,), pa.array([[1, 2, 3], [4]], FLOATS))
+    assert list(bad) == [1]
+
+
+def test_arrays_of_arrays_and_of_text_are_padded() -> None:
+    column = pa.array([[[1, 2]], [[3, 4], [5, 6]]], pa.list_(FLOATS))
+    (group,), _ = one((None, 2), column, pad_to={"c": 2})
+    assert group.arrays["x"].tolist() == [[[1, 2], [0, 0]], [[3, 4], [5, 6]]]
+    (group,), _ = one(
+        (None,), pa.array([["a"], ["b", "c"]]), "bytes", pad_to={"c": 2}, pad_value={"c": "none"}
+    )
+    assert group.arrays["x"].tolist() == [[b"a", b"none"], [b"b", b"c"]]
+
+
+def test_only_arrays_are_padded() -> None:
+    with pytest.raises(ConfigError, match="is for columns of arrays"):
+        one((), pa.array([1.0]), pad_to={"c": 3})
+    with pytest.raises(ConfigError, match="must be a whole number"):
+        one((None,), pa.array([[1.0]], FLOATS), pad_to={"c": 0})

@@ -8,11 +8,14 @@ import pytest
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
+from emberflow._feed.padding import Padding, PadOptions
 from emberflow._feed.shard_facts import ShardFacts, observe
 from emberflow._feed.shards import merge_shards
+from emberflow._feed.tensor_columns import ColumnOptions, plan_columns
 from emberflow._score.model_facts import Tensor
 from emberflow.errors import ConfigError, DataError
 from emberflow.ml.model_columns import TrainingColumns
+from emberflow.ml.padded_columns import columns_to_pad
 from emberflow.ml.row_checks import check_features
 from emberflow.ml.schema_checks import check_columns, check_inputs
 
@@ -110,3 +113,74 @@ def test_text_of_the_rows_needs_an_input_of_text() -> None:
     with pytest.raises(DataError, match="must hold numbers for input 'image'"):
         check_features(shards_of(["a"]), COLUMNS, [FOUR])
     check_features(shards_of(["a"]), COLUMNS, [Tensor(name="t", dtype="bytes", shape=())])
+
+
+ANY = Tensor(name="tokens", dtype="int32", shape=(None,))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "pad_to", "expected"),
+    [
+        ([ANY], "longest", 3),
+        ([], "longest", 3),  # a model that is built by its first batch
+        ([ANY], "batch", "batch"),
+        ([ANY], 8, 8),
+        ([FOUR], "longest", None),  # rows of another width than the model's are more likely a mistake
+        ([FOUR], 4, 4),
+        ([FOUR], 5, None),
+    ],
+)
+def test_arrays_of_different_lengths_are_padded_where_the_model_takes_them(
+    inputs: Any, pad_to: Any, expected: Any
+) -> None:
+    train, validation = shards_of([[1], [1, 2]], [[7]]), shards_of([[1, 2, 3]])
+    found = columns_to_pad([train, validation], COLUMNS, inputs, pad_to)
+    assert found == ({} if expected is None else {"x": expected})
+
+
+def test_arrays_of_one_length_and_other_columns_are_not_padded() -> None:
+    assert columns_to_pad([shards_of([[1, 2], [3, 4]])], COLUMNS, [ANY], "longest") == {}
+    assert columns_to_pad([shards_of([1, 2])], COLUMNS, [ANY], "longest") == {}
+    assert columns_to_pad([shards_of([[1] * 4])], COLUMNS, [FOUR], 4) == {}
+    assert columns_to_pad([shards_of([[1, 2]])], COLUMNS, [ANY], 4) == {"x": 4}
+
+
+def test_rows_that_are_padded_need_not_have_the_model_s_width() -> None:
+    mixed = shards_of([[1.0] * 4], [[2.0] * 3])
+    check_features(mixed, COLUMNS, [FOUR], padded={"x": 4})
+    with pytest.raises(DataError) as caught:
+        check_features(mixed, COLUMNS, [FOUR])
+    assert "padTo=4" in caught.value.fix
+
+
+def plan(*ranks: Any, kind: Any = None, **given: Any) -> Any:
+    options = ColumnOptions(pad=PadOptions(**given))
+    return plan_columns(shards_of(*ranks, kind=kind), options)["x"]
+
+
+def test_a_padded_column_has_the_length_of_the_longest_row_or_the_given_one() -> None:
+    assert plan([[1], [1, 2]], [[7]], pad_to={"x": "longest"}).padding == Padding(lengths=(2,), value=0)
+    assert plan([[1, 2]], pad_to={"x": "longest"}).padding is None  # dense already
+    assert plan([[1, 2]], pad_to={"x": 4}, pad_value={"x": 7}).padding == Padding(lengths=(4,), value=7)
+    assert plan([["a"], []], pad_to={"x": "batch"}).padding == Padding(lengths=(None,), value=b"")
+    nested = plan([[[1], [2, 3]], [[4]]], pad_to={"x": 5})
+    assert nested.padding == Padding(lengths=(5, 2), value=0)
+    with pytest.raises(DataError, match=r"at most 2 values in each row.*a row of 3 values at rank 1"):
+        plan([[1]], [[1, 2, 3]], pad_to={"x": 2})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pad_to": {"x": 0}}, "must be a whole number"),
+        ({"pad_to": {"x": "longer"}}, "must be a whole number"),
+        ({"pad_to": {"z": 3}}, "`pad_to` must name columns of the data"),
+        ({"pad_value": {"x": 3}}, "`pad_value` needs `pad_to`"),
+        ({"pad_to": {"x": 3}, "pad_value": {"x": "a"}}, "must fit the column's type"),
+    ],
+)
+def test_wrong_options_of_padding_are_refused(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan([[1], []], **given)
+    with pytest.raises(ConfigError, match="is for columns of arrays"):
+        plan([1], pad_to={"x": 3})

@@ -7,6 +7,7 @@ from typing import Any
 from emberflow._feed.arrays import find_leaf_columns, leaf_columns
 from emberflow._feed.epochs import EpochPlan, Epochs
 from emberflow._feed.feed_progress import Progress
+from emberflow._feed.padding import PadOptions
 from emberflow._feed.pipeline import Arrange, ConsumedTag, make_batches
 from emberflow._feed.position import Position
 from emberflow._feed.row_windows import WindowReader, group_columns, window_rows
@@ -57,6 +58,7 @@ class DatasetOptions:
         shapes: Dense dimensions of one row, by column; None in front for a ragged one.
         dtypes: Dtype by column; for a binary column, the dtype of the numbers in it.
         null_value: The value in place of null, by column.
+        pad: How arrays of any length are padded, by column.
         alone: Whether the number of steps follows from this rank's rows only.
     """
 
@@ -73,6 +75,7 @@ class DatasetOptions:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     null_value: Mapping[str, Any] = field(default_factory=dict)
+    pad: PadOptions = field(default_factory=PadOptions)
     alone: bool = False
 
     def __post_init__(self) -> None:
@@ -174,7 +177,7 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
 def choose_columns(facts: Shards, options: DatasetOptions) -> tuple[list[Column], Arrange]:
     """Return the columns that a dataset reads, and how their tensors are laid out in a batch."""
     column_options = ColumnOptions(
-        shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value
+        shapes=options.shapes, dtypes=options.dtypes, null_value=options.null_value, pad=options.pad
     )
     leaves = list(leaf_columns(facts.schema))
     if options.features is None:

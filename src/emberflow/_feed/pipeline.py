@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from emberflow._feed.element_types import BYTES
+from emberflow._feed.padding import Padding
 from emberflow._feed.row_windows import TensorGroup
 from emberflow._feed.tensor_columns import Column
 
@@ -122,7 +123,17 @@ def _rows(column: Column, values: Any, splits: list[Any], start: Any, stop: Any)
     if not column.ragged:
         return _slice(values, start, stop)
     whole = tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)
-    return whole[start[0] : stop[0]]
+    rows = whole[start[0] : stop[0]]
+    return rows if column.padding is None else _padded(rows, column, column.padding)
+
+
+def _padded(rows: Any, column: Column, padding: Padding) -> Any:
+    import tensorflow as tf
+
+    shape = [None, *padding.lengths, *column.shape]
+    dense = rows.to_tensor(default_value=tf.cast(padding.value, rows.dtype), shape=shape)
+    dense.set_shape(shape)
+    return dense
 
 
 def _slice(values: Any, start: Any, stop: Any, axis: int = 0) -> Any:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from emberflow._feed.arrow_to_numpy import FlatArrays
 from emberflow._feed.dataset import DatasetOptions, choose_columns
 from emberflow._feed.feed_progress import Progress, timed
+from emberflow._feed.padding import check_known_longest
 from emberflow._feed.pipeline import ConsumedTag, make_batches
 from emberflow._feed.position import Position
 from emberflow._feed.row_windows import TensorGroup, flat_arrays_of_batch, group_columns
@@ -90,6 +91,7 @@ def make_stream_dataset(
             f"`start_at` needs the spool. Received: start_at={options.start_at!r} with cache=False.",
             fix="Leave cache=False out, or leave start_at out and begin again.",
         )
+    check_known_longest(options.pad)
     columns, arrange = choose_columns(stream.facts, options)
     sizes = batch_shares(
         len(stream.facts.each), batch_size=options.batch_size, global_batch_size=options.global_batch_size

@@ -9,7 +9,7 @@ date                  int32, days since 1970-01-01
 timestamp, interval   int64, microseconds (timestamps since 1970-01-01 UTC; `time` since midnight)
 string, binary        tf.string; binary with a declared dtype: numbers of that dtype
 array of one length   one more dimension (also nested)
-array of any length   tf.RaggedTensor, dense below the last level that varies
+array of any length   tf.RaggedTensor, dense below the last level that varies; padded: dense
 ML vector             float64, dense, one dimension
 struct                one tensor per field, named ``column.field``
 ====================  =====================================================================
@@ -32,6 +32,7 @@ from emberflow._feed.arrays import (
     list_levels,
 )
 from emberflow._feed.element_types import BYTES, element_type
+from emberflow._feed.padding import Padding, PadOptions, check_padded
 from emberflow._feed.shard_facts import UNSEEN, ColumnFacts, Length
 from emberflow._feed.shards import Shards
 from emberflow.errors import ConfigError, DataError
@@ -51,6 +52,7 @@ class Column:
         ragged: How many list levels vary in length.
         decode: Whether binary values hold numbers of `dtype`.
         fill: The value in place of null, or None.
+        padding: How the ragged levels become dense ones, or None if they stay ragged.
     """
 
     leaf: LeafColumn
@@ -60,6 +62,7 @@ class Column:
     ragged: int = 0
     decode: bool = False
     fill: Any = None
+    padding: Padding | None = None
 
     @property
     def name(self) -> str:
@@ -75,11 +78,13 @@ class ColumnOptions:
         shapes: Dense dimensions of one row; None in front for a ragged one.
         dtypes: Dtype of the tensor; for binary columns the dtype of the numbers in them.
         null_value: The value in place of null.
+        pad: How arrays of any length are padded.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     null_value: Mapping[str, Any] = field(default_factory=dict)
+    pad: PadOptions = field(default_factory=PadOptions)
 
 
 def plan_columns(
@@ -99,7 +104,7 @@ def plan_columns(
     plans: dict[str, Column] = {}
     for leaf in wanted:
         _check_nulls(leaf, shards, column_options)
-        plans[leaf.name] = _plan(leaf, shards.columns.get(leaf.name, ColumnFacts()), column_options)
+        plans[leaf.name] = _plan(leaf, shards, column_options)
     return plans
 
 
@@ -112,6 +117,8 @@ def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:
             fix=f'Drop or fill them in Spark, or pass null_value={{"{column.name}": 0}}.',
         )
     width = np.dtype(column.dtype).itemsize if column.decode else 1
+    if column.padding is not None:
+        check_padded(column.name, column.padding, _in_values(facts.lengths, width), rank)
     dense = facts.lengths[column.ragged : column.ragged + len(column.lengths)]
     for length, seen in zip(column.lengths, dense, strict=False):
         if seen not in (UNSEEN, (length * width, length * width)):
@@ -125,8 +132,14 @@ def check_fit(column: Column, facts: ColumnFacts, rank: int) -> None:
 
 def _check_known(leaves: Sequence[LeafColumn], column_options: ColumnOptions) -> None:
     known = {leaf.name for leaf in leaves}
-    for option in ("shapes", "dtypes", "null_value"):
-        for name in getattr(column_options, option):
+    given = {
+        "shapes": column_options.shapes,
+        "dtypes": column_options.dtypes,
+        "null_value": column_options.null_value,
+        "pad_to": column_options.pad.pad_to,
+    }
+    for option, names in given.items():
+        for name in names:
             if name not in known:
                 raise ConfigError(
                     f"`{option}` must name columns of the data. Received: {option} for {name!r}; "
@@ -153,7 +166,8 @@ def _check_nulls(leaf: LeafColumn, shards: Shards, column_options: ColumnOptions
     )
 
 
-def _plan(leaf: LeafColumn, facts: ColumnFacts, column_options: ColumnOptions) -> Column:
+def _plan(leaf: LeafColumn, shards: Shards, column_options: ColumnOptions) -> Column:
+    facts = shards.columns.get(leaf.name, ColumnFacts())
     natural, inner = natural_dtype(leaf)
     declared = column_options.dtypes.get(leaf.name)
     decode = is_bytes(inner) and declared is not None and str(declared) not in {BYTES, "string"}
@@ -161,6 +175,7 @@ def _plan(leaf: LeafColumn, facts: ColumnFacts, column_options: ColumnOptions) -
     seen = _counts(leaf, facts, dtype) if decode else facts.lengths[: _levels(leaf)]
     lengths = [(0, 0) if length == UNSEEN else length for length in seen]
     ragged = max((level + 1 for level, (least, most) in enumerate(lengths) if least != most), default=0)
+    ragged = max(ragged, column_options.pad.least_ragged(leaf.name, len(lengths)))
     if is_vector(leaf.type) and ragged and facts.sparse:
         raise _wrong_lengths(leaf, "vectors of one size", lengths, "Give all vectors of the column one size.")
     dense = tuple(least for least, _ in lengths[ragged:])
@@ -177,6 +192,7 @@ def _plan(leaf: LeafColumn, facts: ColumnFacts, column_options: ColumnOptions) -
         ragged=ragged,
         decode=decode,
         fill=_fill(leaf, dtype, column_options) if leaf.name in column_options.null_value else None,
+        padding=column_options.pad.padding_of(leaf.name, dtype, seen[:ragged], shards.spans.get(leaf.name)),
     )
 
 
@@ -250,6 +266,11 @@ def _declared_shape(
     if not fits:
         raise _wrong_lengths(leaf, f"rows of shape {tuple(declared)}", seen, "Correct shapes=.")
     return rows, shape
+
+
+def _in_values(lengths: Sequence[Length], width: int) -> list[Length]:
+    """Return lengths in bytes as lengths in values of this width."""
+    return [(least // width, most // width) if least <= most else UNSEEN for least, most in lengths]
 
 
 def _stored_lengths(seen: Sequence[Length], shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from emberflow.errors import ConfigError
 if TYPE_CHECKING:
     from emberflow._feed.dataset import Names
     from emberflow._feed.feed import Feed
+    from emberflow._feed.padding import PadTo
     from emberflow._feed.position import Contents, Position
     from emberflow._feed.shards import Shards
 
@@ -97,6 +98,8 @@ class Context(Serving):
         shapes: "Mapping[str, Any] | None" = None,
         dtypes: Mapping[str, Any] | None = None,
         null_value: Mapping[str, Any] | None = None,
+        pad_to: "Mapping[str, PadTo] | None" = None,
+        pad_value: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return this worker's rows as a ``tf.data.Dataset`` of whole batches.
 
@@ -122,8 +125,13 @@ class Context(Serving):
             shapes: Dense dimensions of one row, by column.
             dtypes: Dtype by column; for a binary column, the dtype of the numbers in it.
             null_value: What stands for null, by column.
+            pad_to: Makes arrays of any length a dense tensor, by column: a length, "longest" (of all workers' rows),
+                or "batch" (of each batch; workers then differ). Without it the tensor is ragged. A row that is
+                longer than the length is an error.
+            pad_value: What is added at the end, by column; 0 or an empty string if left out.
         """
         from emberflow._feed.dataset import DatasetOptions
+        from emberflow._feed.padding import PadOptions
 
         options = DatasetOptions(
             batch_size=batch_size,
@@ -139,6 +147,7 @@ class Context(Serving):
             shapes=shapes or {},
             dtypes=dtypes or {},
             null_value=null_value or {},
+            pad=PadOptions(pad_to=pad_to or {}, pad_value=pad_value or {}),
             alone=self._is_asynchronous,
         )
         return self._rows_of(name).dataset(name, options)

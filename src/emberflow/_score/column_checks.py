@@ -61,8 +61,12 @@ class ColumnCheck:
     def _check(self, level: int, sizes: Sizes, valid: Valid, owners: Sizes | None) -> None:
         """Mark rows with a wrong length at one level; record the lengths where any is allowed."""
         expected: Any = self._column.lengths[level]
+        least = self._column.pad_to if level == 0 else 0
         if expected is None:
+            sizes = np.maximum(sizes, least)
             expected = self._open(sizes, owners)
+        elif least == expected:
+            sizes = np.maximum(sizes, least)  # shorter ones are padded
         wrong = sizes != expected
         if valid is not None:
             wrong &= valid

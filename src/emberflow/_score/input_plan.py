@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from emberflow._feed.arrays import LeafColumn, is_bytes, is_vector, leaf_columns, list_levels
+from emberflow._feed.arrays import LeafColumn, is_bytes, is_list, is_vector, leaf_columns, list_levels
 from emberflow._feed.element_types import BYTES
 from emberflow._feed.tensor_columns import natural_dtype
 from emberflow._score.input_matching import Inputs, leaf_of, match_columns
 from emberflow._score.model_facts import ModelFacts, Shape, Tensor, shape_text
+from emberflow.config import check_count
 from emberflow.errors import ConfigError, ModelError
 
 NUMBERS = "biuf"
@@ -27,6 +28,8 @@ class InputColumn:
         lengths: The length of each list level, None for any.
         decode: Whether binary values hold numbers of `stored`.
         limits: Smallest and largest value of the input's dtype, where the column may hold others.
+        pad_to: The least length of a row's array; shorter ones are padded.
+        pad_value: What is added to them.
     """
 
     leaf: LeafColumn
@@ -34,6 +37,8 @@ class InputColumn:
     lengths: Shape
     decode: bool = False
     limits: tuple[int, int] | None = None
+    pad_to: int = 0
+    pad_value: Any = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +62,19 @@ class InputPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """What the user declares of columns, by name: the shape of a row, and the dtype of binary numbers."""
+    """What the user declares of columns, by name.
+
+    Attributes:
+        shapes: The shape of a row.
+        dtypes: The dtype of binary numbers.
+        pad_to: The length to which shorter arrays are padded.
+        pad_value: What is added to them.
+    """
 
     shapes: Mapping[str, Sequence[int | None]]
     dtypes: Mapping[str, Any]
+    pad_to: Mapping[str, int] = field(default_factory=dict)
+    pad_value: Mapping[str, Any] = field(default_factory=dict)
 
 
 def plan_inputs(
@@ -70,7 +84,7 @@ def plan_inputs(
     leaves = list(leaf_columns(schema))
     chosen = match_columns(leaves, model, inputs)
     used = {name for names in chosen.values() for name in names}
-    for option in ("shapes", "dtypes"):
+    for option in ("shapes", "dtypes", "pad_to", "pad_value"):
         for name in getattr(input_options, option):
             if name not in used:
                 raise ConfigError(
@@ -119,8 +133,26 @@ def _plan(tensor: Tensor, leaves: Sequence[LeafColumn], input_options: InputOpti
         lengths=_lengths(tensor, leaf, levels, shape),
         decode=decode,
         limits=None if decode else _limits(leaf, dtype),
+        **_padding(leaf, dtype, input_options),
     )
     return InputPlan(name=tensor.name, dtype=dtype, shape=shape, columns=(column,))
+
+
+def _padding(leaf: LeafColumn, dtype: str, input_options: InputOptions) -> dict[str, Any]:
+    """Return to which length a column of arrays is padded, and with what."""
+    if leaf.name not in input_options.pad_to:
+        return {}
+    check_count("pad_to", input_options.pad_to[leaf.name])
+    if not is_list(leaf.type):
+        raise ConfigError(
+            f"`pad_to` is for columns of arrays. Received: pad_to for {leaf.name!r} of type {leaf.type}.",
+            fix="Leave it out.",
+        )
+    value = input_options.pad_value.get(leaf.name, "" if dtype == BYTES else 0)
+    return {
+        "pad_to": input_options.pad_to[leaf.name],
+        "pad_value": value.encode() if isinstance(value, str) else value,
+    }
 
 
 def _side_by_side(tensor: Tensor, leaves: Sequence[LeafColumn], input_options: InputOptions) -> InputPlan:

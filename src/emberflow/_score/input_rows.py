@@ -88,10 +88,22 @@ def _array(plan: InputPlan, batch: Any, sizes: Iterator[int]) -> Any:
         lengths = tuple(next(sizes) if size is None else size for size in column.lengths)
         if len(plan.columns) == 1:
             shape = lengths if None in plan.shape else plan.shape
-            values = flat_arrays_of(_column(column, shape, lengths), array)[0]
+            values = (
+                _padded(column, lengths, array)
+                if column.pad_to
+                else flat_arrays_of(_column(column, shape, lengths), array)[0]
+            )
             return values.reshape(batch.num_rows, *shape).astype(_final(plan, column), copy=False)
         parts.append(flat_arrays_of(_column(column, lengths, lengths), array)[0].reshape(batch.num_rows, -1))
     return np.concatenate(parts, axis=1).astype(_final(plan, plan.columns[0]), copy=False)
+
+
+def _padded(column: InputColumn, lengths: tuple[int, ...], array: Any) -> NDArray[Any]:
+    """Return rows of arrays that are at most as long as the first of these lengths, padded to it."""
+    values, splits = flat_arrays_of(_column(column, lengths[1:], lengths[1:], ragged=1), array)
+    rows = np.full((len(array), *lengths), column.pad_value, values.dtype)
+    rows[np.arange(lengths[0]) < np.diff(splits)[:, np.newaxis]] = values
+    return rows
 
 
 def _final(plan: InputPlan, column: InputColumn) -> Any:

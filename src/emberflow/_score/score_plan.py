@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import ClusterFacts, read_facts
@@ -38,6 +38,8 @@ class ScoreRequest:
     gpus: int
     shapes: Mapping[str, Sequence[int | None]]
     dtypes: Mapping[str, Any]
+    pad_to: Mapping[str, int] = field(default_factory=dict)
+    pad_value: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
@@ -81,7 +83,9 @@ def plan_scoring(df: "DataFrame", source: ModelSource, facts: ModelFacts, reques
 
     cluster = read_facts(df.sparkSession)
     kept = _kept(df, request.keep)
-    input_options = InputOptions(shapes=request.shapes, dtypes=request.dtypes)
+    input_options = InputOptions(
+        shapes=request.shapes, dtypes=request.dtypes, pad_to=request.pad_to, pad_value=request.pad_value
+    )
     inputs = plan_inputs(readable_schema(df.schema, kept), facts, request.inputs, input_options)
     error_column = request.error_column if request.errors == "keep" else ""
     outputs, fields = output_columns(facts, request.outputs, kept, error_column)

@@ -62,7 +62,7 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
     averaging.finish()
     if not ctx.is_chief:
         return None
-    return trained_of(model, history if ctx.checkpoint_dir else logged)
+    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged)
 
 
 def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
@@ -99,7 +99,7 @@ def train_on_servers(training: Training, ctx: "Context") -> Trained | None:
     logged = trainer.fit(
         model, initial_epoch=saved.epoch, epochs=training.epochs, callbacks=callbacks, taken=taken
     )
-    return trained_of(model, history if ctx.checkpoint_dir else logged.history)
+    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged.history)
 
 
 class SavedProgress:

@@ -11,6 +11,7 @@ from pyspark.ml import Estimator
 from pyspark.ml.util import MLWritable
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow._feed.padding import PadTo
 from emberflow._names import check_names, names_checked
 from emberflow.config import Count
 from emberflow.errors import ConfigError
@@ -53,6 +54,9 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         epochs: Passes over the rows.
         shuffle: Whether each epoch has its own order.
         seed: Determines the order of the rows, the validation split, Dropout and the initial weights.
+        padTo: The length to which feature arrays of any length are padded: a number, "longest" (of all rows) or
+            "batch" (of each batch). Rows that are longer than the number are an error.
+        padValue: What is added at their end; 0 or an empty string if not set.
         loss: A loss instead of the model's own: a name or a Keras object.
         optimizer: An optimizer instead of the model's own.
         metrics: Metrics instead of the model's own.
@@ -111,6 +115,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         epochs: int = 1,
         shuffle: bool = True,
         seed: int = 0,
+        padTo: PadTo = "longest",
+        padValue: Any = None,
         loss: Any = None,
         optimizer: Any = None,
         metrics: Any = None,
@@ -238,6 +244,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
                 seed=self.getOrDefault("seed"),
                 has_validation="validation" in data,
                 checkpoint_steps=self.getOrDefault("checkpointSteps"),
+                pad_to=self.getOrDefault("padTo"),
+                pad_value=self.getOrDefault("padValue") if self.isDefined("padValue") else None,
                 strategy=self.getOrDefault("strategy"),
                 sync_interval=self.getOrDefault("syncInterval"),
                 combiner=self.getOrDefault("combiner"),

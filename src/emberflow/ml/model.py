@@ -124,6 +124,10 @@ class KerasModel(Model, ColumnParams, MLWritable):
             batch_size=self.getOrDefault("batchSize"),
             gpus=self.getOrDefault("gpusPerTask"),
             dtypes={name: "uint8" for name in features if kinds.get(name) == "binary"},  # as in training
+            pad_to=self.trained.pad_to,
+            pad_value={}
+            if self.trained.pad_value is None
+            else dict.fromkeys(self.trained.pad_to, self.trained.pad_value),
         )
         for each in model_outputs:
             scored = self._add_columns(scored, each, raw[each.output], is_only=len(raw) == 1)

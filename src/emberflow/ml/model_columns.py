@@ -1,9 +1,10 @@
 """Columns of the DataFrame for the inputs and outputs of the model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from emberflow._feed.padding import PadTo
 from emberflow._score.keras_model import describe_keras
 from emberflow._score.model_facts import Tensor
 from emberflow.errors import ModelError
@@ -26,8 +27,16 @@ class TrainingColumns:
     binary: tuple[str, ...] = ()
 
 
-def dataset_options(model: Any, columns: TrainingColumns) -> dict[str, Any]:
-    """Return the arguments of `ctx.dataset` for batches that match the inputs and outputs of the model."""
+def dataset_options(
+    model: Any, columns: TrainingColumns, pad_to: Mapping[str, PadTo] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `ctx.dataset` for batches that match the inputs and outputs of the model.
+
+    Args:
+        model: The Keras model.
+        columns: The columns that are read.
+        pad_to: Columns of arrays to pad, whose shape follows from that.
+    """
     inputs, outputs = tensors_of(model)
     options: dict[str, Any] = {"features": _by_name([tensor.name for tensor in inputs], columns.features)}
     if columns.labels:
@@ -35,7 +44,11 @@ def dataset_options(model: Any, columns: TrainingColumns) -> dict[str, Any]:
     if columns.weight:
         options["weight"] = columns.weight
     pairs = [(column, tensor.shape) for column, tensor in columns_of_inputs(columns, inputs)]
-    options["shapes"] = {column: shape for column, shape in pairs if shape and None not in shape}
+    options["shapes"] = {
+        column: shape
+        for column, shape in pairs
+        if shape and None not in shape and column not in (pad_to or {})
+    }
     options["dtypes"] = dict.fromkeys(columns.binary, "uint8")
     return options
 

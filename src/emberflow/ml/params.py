@@ -16,6 +16,7 @@ from pyspark.ml.param.shared import (
     HasWeightCol,
 )
 
+from emberflow._feed.padding import PadOptions
 from emberflow._names import closest
 from emberflow.config import check_count
 from emberflow.errors import ConfigError, UnknownNameError
@@ -115,6 +116,12 @@ def to_count(name: str) -> Callable[[Any], int]:
     return convert
 
 
+def to_pad_length(value: Any) -> Any:
+    """Accept a length, "longest" or "batch"."""
+    PadOptions(pad_to={"features": value})
+    return value
+
+
 def to_combiner(value: Any) -> Any:
     """Accept the name of a combiner, or a function."""
     check_combiner(value)
@@ -170,6 +177,10 @@ class TrainingParams(ColumnParams, HasWeightCol, HasValidationIndicatorCol, HasS
     loss = declare("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
     optimizer = declare("optimizer", "an optimizer instead of the model's own", to_keras_config)
     metrics = declare("metrics", "metrics instead of the model's own", to_keras_config)
+    padTo = declare(
+        "padTo", 'the length to pad arrays of any length to: a number, "longest" or "batch"', to_pad_length
+    )
+    padValue = declare("padValue", "what is added to them: a number, or text for text")
     syncInterval = declare(
         "syncInterval",
         'steps between two exchanges of a worker with the server, for "periodic"',

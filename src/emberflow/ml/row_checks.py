@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +41,20 @@ class LabelRange:
     is_strict: bool = True
 
 
-def check_rows(ctx: "Context", model: Any, columns: TrainingColumns, name: str) -> None:
-    """Refuse rows that the model cannot be trained on; `name` is that of the rows."""
+def check_rows(
+    ctx: "Context", model: Any, columns: TrainingColumns, name: str, padded: Container[str] = ()
+) -> None:
+    """Refuse rows that the model cannot be trained on.
+
+    Args:
+        ctx: This node's context.
+        model: The Keras model, compiled.
+        columns: The columns that are read.
+        name: The name of the rows.
+        padded: Columns whose rows get the model's width by padding.
+    """
     inputs, outputs = tensors_of(model)
-    check_features(ctx._shards(name), columns, inputs)  # noqa: SLF001 - internal to Emberflow
+    check_features(ctx._shards(name), columns, inputs, padded)  # noqa: SLF001 - internal to Emberflow
     losses = losses_of(model, [tensor.name for tensor in outputs])
     if len(losses) != len(columns.labels):
         return
@@ -54,14 +64,17 @@ def check_rows(ctx: "Context", model: Any, columns: TrainingColumns, name: str) 
             _check_labels(ctx, name, column, allowed)
 
 
-def check_features(shards: Shards, columns: TrainingColumns, inputs: Sequence[Tensor]) -> None:
+def check_features(
+    shards: Shards, columns: TrainingColumns, inputs: Sequence[Tensor], padded: Container[str] = ()
+) -> None:
     """Refuse text for an input of numbers, and rows of another width than that of the model's input."""
     leaves = list(leaf_columns(shards.schema))
     for name, tensor in columns_of_inputs(columns, inputs):
         leaf = find_leaf_columns(leaves, name)[0]
         if name not in columns.binary and natural_dtype(leaf)[0] == BYTES:
             check_text(name, "string" if not list_levels(leaf.type)[0] else "array of string", tensor)
-        _check_width(name, tensor, shards)
+        if name not in padded:
+            _check_width(name, tensor, shards)
     if len(inputs) == 1 and len(columns.features) > 1:
         _check_joint_width(columns, inputs[0], shards)
 

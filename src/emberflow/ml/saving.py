@@ -37,6 +37,7 @@ SAVED_MODEL = "saved_model"
 BUILDER = "builder.pickle"
 CALLBACKS = "callbacks.pickle"
 OUTPUTS = "answers"  # the key in the files of format 1
+PADDING = "padding"
 PACKAGES = ("emberflow", "keras", "tensorflow", "pyspark")
 
 AnyStage = TypeVar("AnyStage")
@@ -92,7 +93,8 @@ class ModelWriter(StageWriter):
         (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
         model.keras().export(str(folder / SAVED_MODEL), verbose=False)
         outputs = [asdict(output) for output in model.trained.outputs]
-        return {"history": model.history, OUTPUTS: outputs}
+        padding = {"to": dict(model.trained.pad_to), "value": model.trained.pad_value}
+        return {"history": model.history, OUTPUTS: outputs, PADDING: padding}
 
 
 class EstimatorWriter(StageWriter):
@@ -140,6 +142,8 @@ def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
         keras_file=storage.read_bytes(storage.join(root, KERAS_FILE)),
         history=ours["history"],
         outputs=tuple(ModelOutput(**output) for output in ours[OUTPUTS]),
+        pad_to=ours.get(PADDING, {}).get("to", {}),
+        pad_value=ours.get(PADDING, {}).get("value"),
     )
     return _with_params(cls(trained=trained), metadata)
 

@@ -78,10 +78,11 @@ def width_of(tensor: Tensor) -> int | None:
 def wrong_width(name: str, tensor: Tensor, received: str, width: int | None) -> DataError:
     """Return the error for rows of another width than the model's input."""
     change = f"Give the model keras.Input(shape=({width},)), or s" if width else "S"
+    pad = "" if width else f", or pad arrays of different lengths: padTo={(tensor.shape or (None,))[0]}"
     return DataError(
         f"Column {name!r} must hold {width_of(tensor)} values in each row: input {tensor.name!r} of the model has "
         f"the shape {tensor.shape}. Received: {received}.",
-        fix=f"{change}elect other columns (VectorAssembler's inputCols, featuresCol).",
+        fix=f"{change}elect other columns (VectorAssembler's inputCols, featuresCol){pad}.",
     )
 
 

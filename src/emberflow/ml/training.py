@@ -2,10 +2,12 @@
 
 import pickle
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberflow._feed.padding import PadTo
 from emberflow.errors import ModelError
 from emberflow.ml.model_columns import (
     TrainingColumns,
@@ -15,6 +17,7 @@ from emberflow.ml.model_columns import (
     tensors_of,
 )
 from emberflow.ml.model_outputs import ModelOutput, losses_of, model_output_of
+from emberflow.ml.padded_columns import columns_to_pad
 from emberflow.ml.row_checks import check_rows
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ class Training:
         callbacks: Pickled Keras callbacks.
         columns: The columns that are read.
         has_validation: Whether there are rows to validate on.
+        pad_to: The length to which arrays of any length are padded; "longest" or "batch".
+        pad_value: What is added to them; None for 0 or an empty string.
         strategy: How the workers train together.
         sync_interval: Steps between two exchanges with the server, for "periodic".
         combiner: How a server merges the update of a worker, for "periodic".
@@ -49,6 +54,8 @@ class Training:
     seed: int
     has_validation: bool
     checkpoint_steps: int
+    pad_to: PadTo = "longest"
+    pad_value: Any = None
     strategy: str = "data_parallel"
     sync_interval: int = 100
     combiner: Any = "delta"
@@ -63,11 +70,15 @@ class Trained:
         keras_file: The trained model as the bytes of a ``.keras`` file.
         history: The metrics that Keras logged, one value per epoch.
         outputs: The meaning of its outputs.
+        pad_to: By column, the length to which rows were padded.
+        pad_value: What was added to them; None for 0 or an empty string.
     """
 
     keras_file: bytes = field(repr=False)
     history: dict[str, list[float]]
     outputs: tuple[ModelOutput, ...]
+    pad_to: Mapping[str, int] = field(default_factory=dict)
+    pad_value: Any = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +134,7 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
     )
     if not ctx.is_chief:
         return None
-    return trained_of(model, history if ctx.checkpoint_dir else logged)
+    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged)
 
 
 def callbacks_of(training: Training, ctx: "Context") -> list[Any]:
@@ -138,13 +149,23 @@ def callbacks_of(training: Training, ctx: "Context") -> list[Any]:
     return [*callbacks, WarnOfNanLoss(ctx, training.columns)]
 
 
-def trained_of(model: Any, history: dict[str, list[Any]]) -> Trained:
+def trained_of(ctx: "Context", model: Any, training: Training, history: dict[str, list[Any]]) -> Trained:
     """Return a trained model as the chief sends it back."""
+    padded = padding_of(ctx, model, training)
     return Trained(
         keras_file=file_of(model),
         history={name: [float(value) for value in values] for name, values in history.items()},
         outputs=_outputs(model),
+        pad_to={name: length for name, length in padded.items() if isinstance(length, int)},
+        pad_value=training.pad_value,
     )
+
+
+def padding_of(ctx: "Context", model: Any, training: Training) -> dict[str, PadTo]:
+    """Return the feature columns to pad, with their length: the same for training and validation rows."""
+    names = ["train", *(["validation"] if training.has_validation else [])]
+    shards = [ctx._shards(name) for name in names]  # noqa: SLF001 - internal to Emberflow
+    return columns_to_pad(shards, training.columns, tensors_of(model)[0], training.pad_to)
 
 
 def fit_from(
@@ -208,14 +229,20 @@ def file_of(model: Any) -> bytes:
 
 def make_dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
     """Return this node's rows of this name, in the structure of the model's inputs and outputs."""
-    check_rows(ctx, model, training.columns, name)
+    pad_to = padding_of(ctx, model, training)
+    if ctx.is_chief and name == "train":
+        for column, length in pad_to.items():
+            print(f"column {column!r} has arrays of different lengths: padded to {length}", flush=True)  # noqa: T201
+    check_rows(ctx, model, training.columns, name, padded=pad_to)
     dataset = ctx.dataset(
         name,
         batch_size=training.batch_size,
         shuffle=training.shuffle and name == "train",
         seed=training.seed,
         start_at=start_at,
-        **dataset_options(model, training.columns),
+        pad_to=pad_to,
+        pad_value={} if training.pad_value is None else dict.fromkeys(pad_to, training.pad_value),
+        **dataset_options(model, training.columns, pad_to),
     )
     return (
         concatenate_features(dataset, training.columns)
