@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,19 @@ def holdings() -> dict[str, int]:
         "folders": len(ours_in(Path(tempfile.gettempdir()))),
     }
     for process in me.children(recursive=True):
-        command = " ".join(process.cmdline())
-        kind = next((kind for word, kind in KINDS.items() if word in command), "others")
-        for name, value in (("processes", 1), ("descriptors", process.num_fds())):
-            found[f"{kind} {name}"] = found.get(f"{kind} {name}", 0) + value
-        if kind == "python":
-            found["python bytes"] = found.get("python bytes", 0) + process.memory_info().rss
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            for name, value in holdings_of(process).items():
+                found[name] = found.get(name, 0) + value
+    return found
+
+
+def holdings_of(process: psutil.Process) -> dict[str, int]:
+    """Count what one process below this one holds, by its kind."""
+    command = " ".join(process.cmdline())
+    kind = next((kind for word, kind in KINDS.items() if word in command), "others")
+    found = {f"{kind} processes": 1, f"{kind} descriptors": process.num_fds()}
+    if kind == "python":
+        found["python bytes"] = process.memory_info().rss
     return found
 
 
