@@ -22,8 +22,22 @@ ARCHIVE_TIMEOUT = 300.0
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 PROGRAM = """\
 #!/bin/sh
+# An archive holds for all class paths that begin with its own, so a folder of settings goes behind Spark's jars.
+left=$#
+last=
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  left=$((left - 1))
+  case "$last $argument" in
+    "-cp "*/conf/:*) argument="${{argument#*:}}:${{argument%%:*}}" ;;
+  esac
+  set -- "$@" "$argument"
+  last=$argument
+done
 # -Xshare:auto loads the classes as usual where the archive is missing, or of another Java or Spark.
-exec {java} {options} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr "$@"
+exec {java} {options} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr \\
+  -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 "$@"
 """
 SPARK_PROGRAM = """\
 from pyspark.sql import SparkSession, functions
