@@ -1,0 +1,17 @@
+"""The everyday models of examples/models: each learns what there is to learn, in the session of a plain program."""
+
+import runpy
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+EXAMPLES = sorted(path.name for path in (ROOT / "examples" / "models").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_everyday_model_learns(name: str, spark_local: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "models" / name), run_name="__main__")
+    said = capsys.readouterr().out
+    assert float(said.split()[-1]) >= 0.95, said
