@@ -28,8 +28,8 @@ class KerasModel(Model, ColumnParams, MLWritable):
     """A trained Keras model that scores DataFrames.
 
     ``transform`` keeps the DataFrame's columns and adds `predictionCol`, a double (the class index for cross-entropy
-    losses, otherwise the value), `rawPredictionCol`, the model's output, and `probabilityCol` where the output is a
-    probability. ``KerasEstimator.fit`` and ``KerasModel.load`` create it.
+    losses, otherwise the value; an array where an output has several), `rawPredictionCol`, the model's output, and
+    `probabilityCol` where the output is a probability. ``KerasEstimator.fit`` and ``KerasModel.load`` create it.
 
     Attributes:
         trained: The model's file, its history and the meaning of its outputs.

@@ -13,7 +13,7 @@ CATEGORICAL = frozenset(
 )
 BINARY = frozenset({"binary_crossentropy", "binary_focal_crossentropy"})
 
-Kind = Literal["classes", "binary", "value"]
+Kind = Literal["classes", "binary", "value", "values"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class ModelOutput:
     Attributes:
         output: Its name.
         kind: "classes": one score per class, and the highest is the prediction; "binary": one score, that of
-            class 1; "value": a number.
+            class 1; "value": a number; "values": several numbers, such as the rebuilt features of an autoencoder.
         is_probability: Whether the scores are probabilities; otherwise they are logits.
     """
 
@@ -32,9 +32,11 @@ class ModelOutput:
     is_probability: bool
 
     def prediction(self, raw: "Column") -> "Column":
-        """Return the prediction as a double, which Spark's evaluators expect."""
+        """Return the prediction as a double, which Spark's evaluators expect; several numbers as an array of them."""
         from pyspark.sql import functions as F
 
+        if self.kind == "values":
+            return raw.cast("array<double>")
         if self.kind == "classes":
             return (F.array_position(raw, F.array_max(raw)) - 1).cast("double")
         score = raw[0]
@@ -65,12 +67,14 @@ def losses_of(model: Any, outputs: Sequence[str]) -> list[Any]:
 def model_output_of(loss: Any, output: str, size: int | None) -> ModelOutput:
     """Return the meaning of an output of `size` numbers, which follows from the loss that it was trained with."""
     name, from_logits = _name_and_logits(loss)
-    kind: Kind = "value"
+    kind: Kind = "values" if (size or 1) > 1 else "value"
     if name in CATEGORICAL or (name in BINARY and (size or 1) > 1):
         kind = "classes"
     elif name in BINARY:
         kind = "binary"
-    return ModelOutput(output=output, kind=kind, is_probability=kind != "value" and not from_logits)
+    return ModelOutput(
+        output=output, kind=kind, is_probability=kind in ("classes", "binary") and not from_logits
+    )
 
 
 def _name_and_logits(loss: Any) -> tuple[str, bool]:
