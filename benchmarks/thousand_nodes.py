@@ -194,7 +194,7 @@ def run_nodes(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]
     plan = RunPlan(
         run_id="thousand",
         nodes=assign_roles(count),
-        meeting="driver",
+        rendezvous="driver",
         driver_address=None,
         start_timeout=WITHIN,
         forward_logs=True,
