@@ -16,6 +16,9 @@ MARK = "EMBERFLOW_TESTS"
 RUN = "EMBERFLOW_RUN"
 DEADLINE = 10.0
 
+# What Spark keeps as long as its session; in an executor with a working folder, files that were added are there.
+SESSION_FILE = re.compile(r"/(userFiles|artifacts)-|/app-[^/]+/\d+/emberflow-[0-9a-f]{32}\.")
+
 
 def mark_this_process() -> None:
     """Let all children carry the mark."""
@@ -89,7 +92,7 @@ def _ours_below(scratch: Path) -> list[Path]:
             paths = list(scratch.rglob("emberflow-*"))
         except FileNotFoundError:  # a folder went while it was looked through
             continue
-        return [path for path in paths if not re.search("/(userFiles|artifacts)-", str(path))]
+        return [path for path in paths if not SESSION_FILE.search(str(path))]
 
 
 def _local_dirs() -> list[Path]:

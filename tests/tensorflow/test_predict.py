@@ -1,5 +1,7 @@
 """Scored on executors, a model says what it says in one process."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -258,3 +260,19 @@ def test_every_kind_of_model_on_connect(spark_connect: "SparkSession", tmp_path:
 
 def len_of(texts: Any) -> Any:
     return np.array([len(text) for text in texts], np.int32)
+
+
+def test_tensorflow_starts_in_silence_and_other_lines_come_through() -> None:
+    program = (
+        "import os\n"
+        "from emberflow._score import quiet_start\n"
+        "with quiet_start._noise_left_out():\n"
+        "    os.write(2, b'I0000 00:00:17 cudart_stub.cc:31] Could not find cuda drivers\\nA warning\\n')\n"
+        "quiet_start.start_tensorflow()\n"
+        "import tensorflow\n"
+    )
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "A warning\n"

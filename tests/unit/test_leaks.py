@@ -49,3 +49,14 @@ def test_a_folder_in_sparks_scratch_space_is_named(monkeypatch: pytest.MonkeyPat
     before = leaks.look()
     (tmp_path / "blockmgr-1" / "emberflow-x").mkdir(parents=True)
     assert leaks.look().beyond(before) == [f"folder {tmp_path}/blockmgr-1/emberflow-x"]
+
+
+def test_a_file_of_the_session_in_an_executors_folder_is_no_leak(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    before = leaks.look()
+    folder = tmp_path / "Worker-0" / "app-20260101000000-0000" / "0"
+    (folder / "emberflow-x").mkdir(parents=True)
+    (folder / f"emberflow-{'0af' * 10}00.zip").touch()
+    assert leaks.look().beyond(before) == [f"folder {folder}/emberflow-x"]

@@ -20,6 +20,7 @@ from emberflow._score.input_rows import Ragged, RowGroup
 from emberflow._score.keras_model import flatten, load_keras, structure_of
 from emberflow._score.model_facts import Tensor
 from emberflow._score.model_source import ModelSource, is_keras_file
+from emberflow._score.quiet_start import start_tensorflow
 from emberflow.errors import ModelError
 
 KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors' memory
@@ -87,6 +88,7 @@ def _load(source: ModelSource, inputs: Sequence[Tensor], threads: int) -> Predic
 
 def _limit_threads(threads: int) -> None:
     """Limit TensorFlow to the cores of this task; the default is all cores of the host for each task."""
+    start_tensorflow()
     import tensorflow as tf
 
     if threads:

@@ -51,12 +51,12 @@ class NodeLog:
     def tail(self, *, with_noise: bool) -> str:
         """Return the last lines."""
         lines = [*self._tail, self._partial] if self._partial else list(self._tail)
-        kept = lines if with_noise else _without_noise(lines)
+        kept = lines if with_noise else without_noise(lines)
         return b"\n".join(kept).decode(errors="replace")
 
     def _add_lines(self, lines: list[bytes]) -> None:
         self._tail.extend(line[:LINE_LIMIT] for line in lines[-TAIL_LINES:])
-        if shown := _without_noise(lines):
+        if shown := without_noise(lines):
             text = b"\n".join(shown)
             if self._copy == "no_noise":
                 _write(text + b"\n")
@@ -64,7 +64,8 @@ class NodeLog:
                 self._forward(text.decode(errors="replace"))
 
 
-def _without_noise(lines: list[bytes]) -> list[bytes]:
+def without_noise(lines: list[bytes]) -> list[bytes]:
+    """Return the lines that are not TensorFlow's start-up noise."""
     return [line for line in lines if not NOISE.match(line)]
 
 
