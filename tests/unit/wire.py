@@ -42,12 +42,6 @@ class Wire:
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
 
-    def cut(self) -> None:
-        """End all connections in both directions, as if both sides had."""
-        for sock in self._held[1:]:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_WR)
-
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -65,8 +59,15 @@ class Wire:
                     setattr(self, name, None)
                     data = alter(data)
                 sink.sendall(data)
+                if alter is truncated:
+                    break
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
+
+
+def truncated(data: bytes) -> bytes:
+    """Leave out the end; the stream ends there."""
+    return data[:-3]
 
 
 def changed(data: bytes) -> bytes:
