@@ -33,6 +33,7 @@ class Case:
     epochs: int = 2
     fit: Callable[[str, int], Rows] = field(default=lambda folder, rank: {})
     validation: tuple[tuple[int, ...], ...] = ()
+    evaluated: tuple[tuple[int, ...], ...] | None = None  # as in EVALUATED; empty: not comparable
 
 
 def random(seed: int) -> np.random.Generator:

@@ -168,6 +168,54 @@ def seeds() -> None:
     assert state.shape == (2,)
 
 
+def first_batch() -> None:
+    """Model.make_train_function: `fit` calls the one of the instance, and what it sets is called with iterators."""
+    seen: list[Any] = []
+    model = small()
+    inner = model.make_train_function
+
+    def make(force: bool = False) -> None:
+        inner(force=force)
+        function = model.train_function
+        model.train_function = lambda iterator: (seen.append(iterator), function(iterator))[1]
+
+    model.make_train_function = make
+    model.fit(X, Y, batch_size=4, verbose=0)
+    assert len(seen) == 2
+    assert all(isinstance(each, tf.data.Iterator) for each in seen)
+
+
+def added_losses() -> None:
+    """Model.losses: in inference inside a StatelessScope, regularizers last, and no variable is written."""
+    layer = keras.layers.Dense(1, kernel_regularizer="l2", activity_regularizer="l1")
+    model = keras.Sequential([keras.Input((3,)), layer])
+    mapping = [(weight, weight.value) for weight in model.trainable_variables]
+    with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
+        model(X, training=False)
+        assert len(model.losses) == 2
+
+
+def weights_of_outputs() -> None:
+    """Model.compute_loss: sample weights in the structure of the outputs scale the loss of each."""
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, {name: keras.layers.Dense(1, name=name)(inputs) for name in ("a", "b")})
+    model.compile("sgd", {"a": "mse", "b": "mse"})
+    y, predicted = {"a": Y, "b": Y}, model(X)
+
+    def loss(weights: Any) -> float:
+        return float(model.compute_loss(x=X, y=y, y_pred=predicted, sample_weight=weights))
+
+    alone = loss({"a": None, "b": 0.0}), loss({"a": 0.0, "b": None})
+    np.testing.assert_allclose(sum(alone), loss(None), rtol=1e-5)
+    np.testing.assert_allclose(loss({"a": None, "b": tf.constant(3.0)}), alone[0] + 3 * alone[1], rtol=1e-5)
+
+
+def masks() -> None:
+    """_keras_mask: the mask of an output, by which its loss is a mean over unmasked steps."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Embedding(3, 2, mask_zero=True)])
+    assert np.asarray(model(np.array([[1, 0]]))._keras_mask).tolist() == [[True, False]]
+
+
 def synchronized() -> None:
     """BatchNormalization.synchronized: says whether statistics are to be shared."""
     assert keras.layers.BatchNormalization(synchronized=True).synchronized is True
@@ -175,7 +223,8 @@ def synchronized() -> None:
 
 PROMISES: list[Callable[[], None]] = [
     train_step, test_step, apply, get_metrics_result, stateless_scope, compile_again, fit_arguments, stop_training,
-    backup, jit, loss_reduction, mean_state, loss_weighting, seeds, synchronized,
+    backup, jit, loss_reduction, mean_state, loss_weighting, seeds, first_batch, added_losses, weights_of_outputs,
+    masks, synchronized,
 ]  # fmt: skip
 
 

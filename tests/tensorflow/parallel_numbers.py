@@ -8,8 +8,18 @@ TWO = [
     "sgd", "classes", "even", "heads", "heads_empty", "clipnorm_schedule", "global_clipnorm", "ema", "accumulate",
     "decay", "sample_weight", "class_weight", "validation", "own_step", "bare_numbers", "two_optimizers",
     "embedding_sgd", "embedding_adam", "embedding_clip", "several_steps", "half", "brain", "eager", "empty",
-    "regularized", "unbuilt", "jit", "nested",
+    "regularized", "unbuilt", "jit", "nested", "add_mean", "add_sum", "sum", "scalar_sum", "scalar_mean",
+    "unlike_heads", "unlike_weighted", "own_loss", "frozen", "lora", "overflow", "metrics", "embedding_accumulate",
+    "masked", "masked_twice", "ignored_class", "one_row",
 ]  # fmt: skip
+LONG = [
+    "scalar_mean",
+    "unlike_weighted",
+    "own_loss",
+    "frozen",
+    "masked",
+    "embedding_accumulate",
+]  # in the full run only
 THREE = ["three", "three_heads", "three_embedding"]
 LOCAL = ["batchnorm", "batchnorm_empty", "dropout"]
 TOLERANCE = {"half": 2e-3, "brain": 1e-2}

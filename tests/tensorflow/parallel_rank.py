@@ -24,7 +24,8 @@ from emberflow.strategies.data_parallel.distribute import distribute
 from emberflow.strategies.transport.collectives import start_collectives
 from emberflow.strategies.transport.ring import Listener, Ring
 from tests.tensorflow import parallel_contract, parallel_scenes
-from tests.tensorflow.parallel_cases import CASES, EVALUATED, Case, batches_of, dataset
+from tests.tensorflow.parallel_cases import EVALUATED, Case, batches_of, dataset
+from tests.tensorflow.parallel_term_cases import ALL_CASES
 
 
 class Logs(keras.callbacks.Callback):  # type: ignore[misc]
@@ -87,7 +88,7 @@ class Rank:
             self.transports["off"] = SwitchedOff(self.rank, ranks)
         together = self.transports.get(transport)
         result = train(
-            CASES[case], together and (lambda model: distribute(model, together)), self.rank, folder
+            ALL_CASES[case], together and (lambda model: distribute(model, together)), self.rank, folder
         )
         np.savez(f"{folder}/{case}-{transport}-{self.rank}.npz", **result)
 
@@ -125,8 +126,9 @@ def train(
     result |= {f"state {place}": np.asarray(v) for place, v in enumerate(model.optimizer.variables)}
     result |= {f"epochs {name}": np.asarray(values) for name, values in history.history.items()}
     result |= {f"steps {name}": np.array([step[name] for step in logs.steps]) for name in logs.steps[0]}
-    if model.loss is not None:
-        held_out = dataset(batches_of(case, EVALUATED[len(case.steps[0])], mine))
+    held_out_steps = EVALUATED[len(case.steps[0])] if case.evaluated is None else case.evaluated
+    if model.loss is not None and held_out_steps:
+        held_out = dataset(batches_of(case, held_out_steps, mine))
         evaluated = model.evaluate(held_out, return_dict=True, verbose=0)
         result |= {f"evaluate {name}": np.asarray(value) for name, value in evaluated.items()}
     result["bits"] = np.asarray(

@@ -12,7 +12,9 @@ import numpy as np
 import tensorflow as tf
 from emberflow.errors import EmberflowError
 from emberflow.strategies.data_parallel.distribute import distribute
+from emberflow.strategies.data_parallel.probe import probe
 from tests.tensorflow import parallel_cases as cases
+from tests.tensorflow import parallel_term_cases as terms
 
 CASE = cases.CASES["sgd"]
 
@@ -147,11 +149,91 @@ def inexact_models_are_refused(transport: Any, folder: str) -> list[str]:
 
     losses = keras.losses
     return [
-        refusal(lambda: cases.dense("sgd", losses.MeanSquaredError(reduction="sum"))),
         refusal(lambda: cases.dense("sgd", losses.MeanSquaredError(reduction="mean_with_sample_weight"))),
         refusal(lambda: cases.normalized(synchronized=True)),
+        refusal(terms.stateful),
         refusal(lambda: cases.dense("sgd", losses.MeanSquaredError())),
     ]
+
+
+def inexact_terms_are_refused(transport: Any, folder: str) -> list[str]:
+    """What only the first batch shows: the error of each `fit`."""
+
+    def refusal(build: Any, **options: Any) -> str:
+        model = distribute(fresh(transport.rank, build), transport, **options)
+        try:
+            model.fit(rows(transport), verbose=0)
+        except EmberflowError as error:
+            return f"{type(error).__name__}: {error}"
+        return bits(model)
+
+    return [
+        refusal(lambda: terms.through(terms.AddLoss("variance"))),
+        refusal(lambda: cases.dense("sgd", metrics=[terms.Largest()])),
+        refusal(lambda: terms.through(terms.AddLoss("variance")), exact=False),
+        refusal(lambda: terms.through(terms.AddInTraining())),
+    ]
+
+
+def probe_leaves_nothing(transport: Any, folder: str) -> list[str]:
+    """Which variables and random states a probe has changed."""
+
+    def build() -> Any:
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                keras.Input((6,)),
+                layers.Dense(8),
+                layers.BatchNormalization(),
+                layers.Dropout(0.5),
+                layers.Dense(1),
+            ]
+        )
+        model.compile("adam", "mse", metrics=["mae", keras.metrics.R2Score()])
+        return model
+
+    model = distribute(fresh(transport.rank, build), transport)
+    model.fit(rows(transport), verbose=0)
+    metrics = [variable for metric in model.metrics for variable in metric.variables]
+    variables = [*model.variables, *model.optimizer.variables, *metrics]
+
+    def state() -> list[bytes]:
+        return [np.asarray(each).tobytes() for each in variables] + [np.random.get_state()[1].tobytes()]  # type: ignore[index]
+
+    before = state()
+    probe(vars(model)["fit"].replica, next(iter(rows(transport))))
+    names = [*(variable.path for variable in variables), "numpy"]
+    return [name for name, now, then in zip(names, state(), before, strict=True) if now != then]
+
+
+class Counting:
+    """A transport that counts its sums."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport, self.sums = transport, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def sum(self, tensors: list[Any]) -> list[Any]:
+        self.sums += 1
+        return list(self._transport.sum(tensors))
+
+
+def exchanges_of_a_step(transport: Any, folder: str) -> list[int]:
+    """How many sums a training step takes: of a mean, and of a mean with an added sum."""
+
+    def count(build: Any) -> int:
+        counting = Counting(transport)
+        model = distribute(fresh(transport.rank, build), counting)
+        model.run_eagerly = True
+        batches = cases.batches_of(CASE, cases.EVEN, transport.rank)
+        model.train_on_batch(*batches[0])
+        before = counting.sums
+        model.train_on_batch(*batches[1])
+        return counting.sums - before
+
+    return [count(CASE.build), count(lambda: terms.through(terms.AddLoss("sum")))]
 
 
 def other_models_are_refused(transport: Any, folder: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.tensorflow.parallel_crew import RANKS, Crew
-from tests.tensorflow.parallel_numbers import LOCAL, QUICK, THREE, TOLERANCE, TWO, differences
+from tests.tensorflow.parallel_numbers import LOCAL, LONG, QUICK, THREE, TOLERANCE, TWO, differences
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,9 @@ def with_all(cases: list[str]) -> list[Any]:
     return [pytest.param(case, marks=() if case in QUICK else pytest.mark.full) for case in cases]
 
 
-@pytest.mark.parametrize("case", TWO)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.full if case in LONG else ()) for case in TWO]
+)
 def test_two_ranks_equal_one_process(crew: Crew, case: str) -> None:
     check_equal(crew, case, "ring2")
 
@@ -136,13 +138,33 @@ def test_only_the_chief_writes_checkpoints(crew: Crew) -> None:
 
 
 def test_models_that_cannot_be_exact_are_refused(crew: Crew) -> None:
-    for sums, weights, batchnorm, plain in scene(crew, "inexact_models_are_refused", "ring2"):
-        assert sums.startswith("ModelError: A loss must be the mean over rows")
-        assert "Received: reduction='sum'" in sums
+    for weights, batchnorm, stateful, plain in scene(crew, "inexact_models_are_refused", "ring2"):
+        assert weights.startswith("ModelError: A loss must be the mean or the sum over rows")
         assert "Received: reduction='mean_with_sample_weight'" in weights
         assert "synchronized=True" in batchnorm
         assert "Fix: Pass synchronized=False" in batchnorm
+        assert stateful.startswith("ModelError: A stateful RNN needs one fixed batch size")
         assert plain == "accepted"
+
+
+def test_losses_and_metrics_that_are_neither_means_nor_sums_are_refused(crew: Crew) -> None:
+    first, second = scene(crew, "inexact_terms_are_refused", "ring2")
+    assert first == second
+    loss, metric, accepted, in_training = first
+    assert loss.startswith("ModelError: Losses and the state of metrics must be means or sums over rows")
+    assert "neither, for model.losses[0] (of add_loss or a regularizer)" in loss
+    assert "exact=False" in loss
+    assert "neither, for metric 'largest'" in metric
+    assert not accepted.startswith("ModelError")
+    assert "1 losses in training, 0 in inference" in in_training
+
+
+def test_the_probe_leaves_no_trace(crew: Crew) -> None:
+    assert scene(crew, "probe_leaves_nothing", "ring2") == [[], []]
+
+
+def test_only_a_sum_costs_one_more_exchange(crew: Crew) -> None:
+    assert scene(crew, "exchanges_of_a_step", "ring2") == [[2, 3], [2, 3]]
 
 
 def test_another_model_on_a_rank_is_refused_by_all(crew: Crew) -> None:

@@ -32,14 +32,18 @@ class Compare:
 
     def __call__(self, ctx: "Context") -> None:
         from tests.tensorflow import parallel_scenes
-        from tests.tensorflow.parallel_cases import CASES
         from tests.tensorflow.parallel_rank import train
+        from tests.tensorflow.parallel_term_cases import ALL_CASES
 
-        together = {case: train(CASES[case], ctx.distribute, ctx.rank, ctx.work_dir) for case in self.cases}
+        together = {
+            case: train(ALL_CASES[case], ctx.distribute, ctx.rank, ctx.work_dir) for case in self.cases
+        }
         transport = ctx._services.parallel.transport()
         scenes = {name: getattr(parallel_scenes, name)(transport, str(ctx.work_dir)) for name in self.scenes}
         mine = [case for case in self.cases[ctx.rank :: ctx.workers] if "batchnorm" not in case]
-        alone = {case: train(CASES[case], None, ctx.rank, ctx.work_dir) for case in mine if case not in LOCAL}
+        alone = {
+            case: train(ALL_CASES[case], None, ctx.rank, ctx.work_dir) for case in mine if case not in LOCAL
+        }
         found = {"together": together, "alone": alone, "scenes": scenes}
         (self.folder / str(ctx.rank)).write_bytes(pickle.dumps(found))  # too much for a report
 

@@ -218,7 +218,7 @@ class Context(Serving):
             raise absent_checkpoints()
         return self._checkpoints.latest()
 
-    def distribute(self, model: Any, *, seed: int | None = None) -> Any:
+    def distribute(self, model: Any, *, seed: int | None = None, exact: bool = True) -> Any:
         """Train a Keras 3 model on all workers at once: its ``fit`` then gives what one process would give.
 
         Call it on every worker with the same model, compiled or not, and then `fit`, `evaluate` and `predict` as
@@ -228,6 +228,8 @@ class Context(Serving):
         Args:
             model: A Keras model; it is changed in place and returned.
             seed: Seeds Dropout and the like, differently on each worker.
+            exact: Refuse losses and metrics that are neither means nor sums over rows, and stateful RNNs: their
+                results differ from those of one process. False takes such losses for means, such metrics for sums.
 
         Raises:
             ConfigError: The workers have several GPUs each, of which all but one would be idle.
@@ -241,7 +243,7 @@ class Context(Serving):
             )
         from emberflow.strategies.data_parallel.distribute import distribute
 
-        return distribute(model, self._services.parallel.transport(), seed=seed)
+        return distribute(model, self._services.parallel.transport(), seed=seed, exact=exact)
 
     def export(self, model: Any, path: str) -> str | None:
         """Write a SavedModel for serving atomically; only the chief's call does.

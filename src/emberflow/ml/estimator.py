@@ -57,6 +57,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         padTo: The length to which feature arrays of any length are padded: a number, "longest" (of all rows) or
             "batch" (of each batch). Rows that are longer than the number are an error.
         padValue: What is added at their end; 0 or an empty string if not set.
+        exact: Whether to refuse losses and metrics that would differ from one process, for "data_parallel".
         loss: A loss instead of the model's own: a name or a Keras object.
         optimizer: An optimizer instead of the model's own.
         metrics: Metrics instead of the model's own.
@@ -117,6 +118,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         seed: int = 0,
         padTo: PadTo = "longest",
         padValue: Any = None,
+        exact: bool = True,
         loss: Any = None,
         optimizer: Any = None,
         metrics: Any = None,
@@ -242,6 +244,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
                 epochs=self.getOrDefault("epochs"),
                 shuffle=self.getOrDefault("shuffle"),
                 seed=self.getOrDefault("seed"),
+                exact=self.getOrDefault("exact"),
                 has_validation="validation" in data,
                 checkpoint_steps=self.getOrDefault("checkpointSteps"),
                 pad_to=self.getOrDefault("padTo"),

@@ -174,6 +174,11 @@ class TrainingParams(ColumnParams, HasWeightCol, HasValidationIndicatorCol, HasS
     )
     epochs = declare("epochs", "passes over the rows", TypeConverters.toInt)
     shuffle = declare("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
+    exact = declare(
+        "exact",
+        'whether to refuse losses and metrics that would differ from one process, for "data_parallel"',
+        TypeConverters.toBoolean,
+    )
     loss = declare("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
     optimizer = declare("optimizer", "an optimizer instead of the model's own", to_keras_config)
     metrics = declare("metrics", "metrics instead of the model's own", to_keras_config)

@@ -34,6 +34,7 @@ class Training:
         compiling: Loss, optimizer and metrics instead of the model's own, as Keras serialises them.
         callbacks: Pickled Keras callbacks.
         columns: The columns that are read.
+        exact: Whether to refuse what would differ from one process, for "data_parallel".
         has_validation: Whether there are rows to validate on.
         pad_to: The length to which arrays of any length are padded; "longest" or "batch".
         pad_value: What is added to them; None for 0 or an empty string.
@@ -52,6 +53,7 @@ class Training:
     epochs: int
     shuffle: bool
     seed: int
+    exact: bool
     has_validation: bool
     checkpoint_steps: int
     pad_to: PadTo = "longest"
@@ -119,7 +121,8 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
         build_from(model, dataset)
         start.restore(model)
     # A model from a checkpoint has its own seeds, at the state in which the last attempt saved them.
-    model = ctx.distribute(model, seed=None if start.is_resumed else training.seed)
+    seed = None if start.is_resumed else training.seed
+    model = ctx.distribute(model, seed=seed, exact=training.exact)
     callbacks = callbacks_of(training, ctx)
     if ctx.is_chief:
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))

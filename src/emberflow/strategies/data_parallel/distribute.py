@@ -3,25 +3,30 @@
 No strategy scope, no subclass, no patched module: only public methods of this one model and its optimizers
 are wrapped, so that files it saves and clones of it are plain Keras. `optimizer.apply` sums gradients over
 ranks, `train_step` and `test_step` know the rows of the step, `get_metrics_result` sums the metrics' state,
-`compile` sets the hooks again, `fit` and `evaluate` see to callbacks and errors.
+`make_train_function` judges the first batch, `compute_loss` weighs what is no mean over rows, `compile` sets the
+hooks again, `fit` and `evaluate` see to callbacks and errors.
 """
 
+import contextlib
 from typing import Any
 
 import keras
 
 import tensorflow as tf
 from emberflow.errors import ModelError
+from emberflow.strategies.data_parallel.batch_rows import spec_of_leaf
 from emberflow.strategies.data_parallel.broadcast import broadcast_model
+from emberflow.strategies.data_parallel.first_batch import hook_functions
 from emberflow.strategies.data_parallel.fitting import hook_fit
 from emberflow.strategies.data_parallel.gradients import hook_optimizer
+from emberflow.strategies.data_parallel.loss_weighting import hook_loss
 from emberflow.strategies.data_parallel.metric_state import hook_metrics, reduce_logs
 from emberflow.strategies.data_parallel.model_checks import check_compiled, check_layers, optimizers_of
 from emberflow.strategies.data_parallel.replica import Replica, Step
 from emberflow.strategies.transport.interface import Transport
 
 
-def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> Any:
+def distribute(model: Any, transport: Transport, *, seed: int | None = None, exact: bool = True) -> Any:
     """Train this model on all ranks at once: `fit` then has the result of one process over all rows.
 
     Call it on all ranks, with the same model, compiled or not. Batches are per rank and may be uneven or
@@ -31,6 +36,8 @@ def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> 
         model: A Keras model. It is changed in place.
         transport: The connection to the other ranks.
         seed: Seeds Dropout and the like, differently on each rank. Defaults to the chief's own seeds.
+        exact: Refuse losses, metrics and layers whose results differ from those of one process. False warns of
+            losses and metrics, and takes unclear losses for means and unclear metrics for sums.
 
     Returns:
         The same model.
@@ -40,13 +47,15 @@ def distribute(model: Any, transport: Transport, *, seed: int | None = None) -> 
     """
     if _is_distributed(model, transport):
         return model
-    replica = Replica(model, transport, seed)
+    replica = Replica(model, transport, seed=seed, exact=exact)
     if model.built and model.variables:
         broadcast_model(replica)
     if transport.ranks == 1:  # plain Keras, at its full speed
         return model
     _hook_steps(replica)
+    hook_loss(replica)
     hook_metrics(replica)
+    hook_functions(replica, _prepare)
     hook_fit(replica)
     _hook_compile(replica)
     if model.compiled:
@@ -76,9 +85,10 @@ def _hook_compile(replica: Replica) -> None:
 
 def _follow_compile(replica: Replica) -> None:
     model = replica.model
-    check_compiled(model)
-    check_layers(model)
+    check_compiled(model, exact=replica.exact)
+    check_layers(model, exact=replica.exact)
     replica.is_prepared = False
+    replica.kinds, replica.is_judged = None, False
     model.train_function = None  # what was traced before has no hooks
     model.test_function = None
     for optimizer in optimizers_of(model):
@@ -123,30 +133,28 @@ def _prepare(replica: Replica, data: Any) -> None:
     """Build what the first batch would build, and start from the chief's weights.
 
     A traced step needs the values of all variables before it runs, including those that its first run would
-    create: the trackers of single outputs' losses, and all weights of a model without input shape.
+    create: metrics, the trackers of single outputs' losses, and all weights of a model without input shape.
     """
     if replica.is_prepared:
         return
     model = replica.model
-    y = keras.utils.unpack_x_y_sample_weight(data)[1]
-    has_trackers = len(tf.nest.flatten(y)) > 1 and getattr(model, "loss", None) is not None
     with tf.init_scope():  # outside of the graph that is being traced
-        if not model.built or has_trackers:
-            specs = tf.nest.map_structure(_spec_of, data)
-            tf.function(lambda batch: _build(model, batch, has_trackers)).get_concrete_function(specs)
+        if not model.built or model.loss is not None:
+            specs = tf.nest.map_structure(spec_of_leaf, data)
+            with contextlib.suppress(Exception) if replica.has_own_step else contextlib.nullcontext():
+                tf.function(lambda batch: _build(replica, batch)).get_concrete_function(specs)
         if not replica.is_broadcast:
-            check_layers(model)
+            check_layers(model, exact=replica.exact)
             broadcast_model(replica)
     replica.is_prepared = True
 
 
-def _build(model: Any, batch: Any, has_trackers: bool) -> None:
-    """Call the model once in a graph that is never run."""
+def _build(replica: Replica, batch: Any) -> None:
+    """Compute loss and metrics once in a graph that is never run."""
+    model = replica.model
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     prediction = model(x)
-    if has_trackers:
-        model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight)
-
-
-def _spec_of(leaf: Any) -> Any:
-    return leaf if leaf is None else tf.type_spec_from_value(leaf)
+    if model.loss is not None:
+        with replica.probing():
+            model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight)
+            model.compute_metrics(x, y, prediction, sample_weight)

@@ -22,6 +22,8 @@ def hook_metrics(replica: Replica) -> None:
 
     def get_metrics_result() -> Any:
         step = replica.step
+        if replica.is_probing:
+            return inner()
         if step is None:
             average_statistics(replica)
             replica.results = _result_of_all(replica, inner)

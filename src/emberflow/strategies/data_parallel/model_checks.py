@@ -9,25 +9,27 @@ import keras
 from emberflow.errors import ModelError
 
 _log = logging.getLogger("emberflow")
+_REDUCTIONS = ("sum_over_batch_size", "mean", "sum")
 
 
-def check_compiled(model: Any) -> None:
-    """Refuse what would give other results than one process; disable what cannot run."""
+def check_compiled(model: Any, *, exact: bool) -> None:
+    """Refuse what would give other results than one process, if exact; disable what cannot run."""
     for loss in keras.tree.flatten(getattr(model, "loss", None)):
         reduction = getattr(loss, "reduction", None)
-        if isinstance(loss, keras.losses.Loss) and reduction not in ("sum_over_batch_size", "mean"):
+        if exact and isinstance(loss, keras.losses.Loss) and reduction not in _REDUCTIONS:
             raise ModelError(
-                "A loss must be the mean over rows to be the same on any number of workers. "
+                "A loss must be the mean or the sum over rows to be the same on any number of workers. "
                 f"Received: reduction={reduction!r} of {type(loss).__name__}",
-                f'Write {type(loss).__name__}(reduction="sum_over_batch_size") and scale the learning rate.',
+                f'Write {type(loss).__name__}(reduction="sum_over_batch_size"), '
+                "or pass exact=False to ctx.distribute.",
             )
     if model.jit_compile:
         _log.warning("jit_compile is disabled: XLA cannot compile a step that exchanges with other workers.")
         model.jit_compile = False
 
 
-def check_layers(model: Any) -> None:
-    """Refuse layers that would silently do something else than documented."""
+def check_layers(model: Any, *, exact: bool) -> None:
+    """Refuse layers that would silently do something else than documented, or, if exact, than in one process."""
     for layer in layers_of(model):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
             raise ModelError(
@@ -35,11 +37,13 @@ def check_layers(model: Any) -> None:
                 f"Received: synchronized=True in layer {layer.name!r}",
                 "Pass synchronized=False (statistics of the worker's own batch), or use LayerNormalization.",
             )
-    if any(_masks(layer) for layer in layers_of(model)) and _gives_sequences(model):
-        _log.warning(
-            "The model masks steps of sequences: each worker's loss is the mean over its own unmasked steps, and "
-            "workers are weighted by rows, so results differ slightly from those of one process."
-        )
+        if exact and isinstance(layer, keras.layers.RNN) and layer.stateful:
+            raise ModelError(
+                "A stateful RNN needs one fixed batch size, and rows that continue those of the batch before. "
+                "Workers take batches of different sizes, each of its own rows. "
+                f"Received: stateful=True in layer {layer.name!r}",
+                "Pass stateful=False and give whole sequences; or pass exact=False to ctx.distribute.",
+            )
 
 
 def layers_of(layer: Any) -> Iterator[Any]:
@@ -66,12 +70,3 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _masks(layer: Any) -> bool:
-    return isinstance(layer, keras.layers.Masking) or bool(getattr(layer, "mask_zero", False))
-
-
-def _gives_sequences(model: Any) -> bool:
-    """Whether an output has steps, as far as it is known before the first batch."""
-    return any(len(output.shape) > 2 for output in getattr(model, "outputs", None) or [])

@@ -7,6 +7,9 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow.strategies.data_parallel.batch_means import is_plain_mean, noting_batch_means
+from emberflow.strategies.data_parallel.batch_rows import rows_of
+from emberflow.strategies.data_parallel.row_kinds import Kind, Kinds
 from emberflow.strategies.transport.interface import Tensor, Transport
 
 Variable = Any  # keras.Variable
@@ -15,7 +18,7 @@ Variable = Any  # keras.Variable
 class Step:
     """One training or test step, while it is traced or run."""
 
-    def __init__(self, replica: "Replica", data: Any, *, is_training: bool) -> None:
+    def __init__(self, replica: "Replica", data: Any, batch_means: set[int], *, is_training: bool) -> None:
         self.is_training = is_training
         self.rows = rows_of(data)
         self.total: Tensor | None = None  # rows of all ranks, known after the first reduction
@@ -25,7 +28,8 @@ class Step:
         model = replica.model
         variables = [variable for metric in model.metrics for variable in metric.variables]
         self._state = {id(each): (each, tf.convert_to_tensor(each)) for each in variables}
-        self._means = [each for each in model.metrics if _may_count_batches(each, replica)]
+        self._batch_means = batch_means
+        self._means_of_rows = {id(each) for each in replica.states_of_kind(Kind.MEAN)}
         weights = model.non_trainable_weights if is_training else []
         floats = [each for each in weights if tf.as_dtype(each.dtype).is_floating]
         self._statistics = [(each, tf.convert_to_tensor(each)) for each in floats]
@@ -49,7 +53,7 @@ class Step:
         for key, (variable, before) in self._state.items():
             now = tf.convert_to_tensor(variable)
             if key in factors:
-                now = before + (now - before) * factors[key]
+                now = before + (now - before) * tf.cast(factors[key], now.dtype)
             variable.assign(tf.where(is_empty, before, now))
         if self._statistics:  # may include frozen weights, too large to be written in each step
             tf.cond(is_empty, self._undo_statistics, lambda: tf.constant(0))
@@ -60,37 +64,23 @@ class Step:
         return tf.constant(0)
 
     def _factors(self) -> dict[int, Tensor]:
-        """Weight a mean that counts each batch once by the rank's share of the rows in this step.
-
-        Keras counts the losses of single outputs so, and so do most custom steps: one process would have
-        counted one batch of all ranks' rows once.
-        """
+        """Weight state that is a mean over rows, or counts batches, by the rank's share of the rows in this step."""
         share = self.rows if self.total is None else tf.math.divide_no_nan(self.rows, self.total)
-        factors: dict[int, Tensor] = {}
-        for metric in self._means:
-            if id(metric.count) in self._state:  # else it was made during this very step
-                count, before = self._state[id(metric.count)]
-                rise = tf.convert_to_tensor(count) - before
-                counts_batches = tf.abs(rise - 1.0) < 0.01  # the count is a sum of shares, and not exact
-                factor = tf.where(counts_batches, tf.cast(share, rise.dtype), 1.0)
-                factors |= {id(metric.count): factor, id(metric.total): factor}
-        return factors
-
-
-def _may_count_batches(metric: Any, replica: "Replica") -> bool:
-    """Whether a metric is a plain mean, but not the loss that Keras' own step weighs by rows."""
-    is_own_loss = metric.name == "loss" and not replica.has_own_step
-    return type(metric) is keras.metrics.Mean and not is_own_loss
+        return dict.fromkeys(self._batch_means | self._means_of_rows, share)
 
 
 class Replica:
     """One model on this rank, and what the hooks on it share."""
 
-    def __init__(self, model: Any, transport: Transport, seed: int | None) -> None:
+    def __init__(self, model: Any, transport: Transport, *, seed: int | None, exact: bool) -> None:
         self.model = model
         self.transport = transport
         self.seed = seed
+        self.exact = exact
+        self.kinds: Kinds | None = None  # of losses and metrics, known from the first batch on
+        self.is_judged = False  # whether all ranks have agreed on these kinds
         self.step: Step | None = None
+        self.is_probing = False  # whether the model is called outside of any step, and nothing is exchanged
         self.is_broadcast = False  # whether all ranks started from the chief's weights
         self.is_prepared = False  # whether all variables exist that a step reads before it runs
         self.has_trained = False  # whether there are moving statistics that were not averaged yet
@@ -109,24 +99,38 @@ class Replica:
         """Whether the model's class has a training step of its own."""
         return type(self.model).train_step is not keras.Model.train_step
 
+    def states_of_metrics(self) -> list[tuple[Any, Variable]]:
+        """Return the variables of all metrics but `Mean`, each with its metric; `Mean` is known without a probe."""
+        metrics = [
+            each for metric in self.model.metrics for each in getattr(metric, "metrics", None) or [metric]
+        ]
+        others = [metric for metric in metrics if not is_plain_mean(metric)]
+        return [(metric, variable) for metric in others for variable in metric.variables]
+
+    def states_of_kind(self, kind: Kind) -> list[Variable]:
+        """Return the variables of metrics that are of this kind."""
+        kinds = self.kinds.states if self.kinds else ()
+        return [
+            variable
+            for (_, variable), each in zip(self.states_of_metrics(), kinds, strict=False)
+            if each is kind
+        ]
+
+    @contextlib.contextmanager
+    def probing(self) -> Iterator[None]:
+        """Compute metrics in the block without an exchange with other ranks."""
+        self.is_probing = True
+        try:
+            yield
+        finally:
+            self.is_probing = False
+
     @contextlib.contextmanager
     def stepping(self, data: Any, *, is_training: bool) -> Iterator[Step]:
         """Set the current step for the block."""
-        outer, self.step = self.step, Step(self, data, is_training=is_training)
-        try:
-            yield self.step
-        finally:
-            self.step = outer
-
-
-def rows_of(data: Any) -> Tensor:
-    """Return the first dimension of a batch, which may be 0, as a float."""
-    x = keras.utils.unpack_x_y_sample_weight(data)[0]
-    first = next(leaf for leaf in tf.nest.flatten(x) if leaf is not None)
-    if isinstance(first, tf.RaggedTensor):
-        rows = first.nrows()
-    elif isinstance(first, tf.SparseTensor):
-        rows = first.dense_shape[0]
-    else:
-        rows = tf.shape(first)[0]
-    return tf.cast(rows, tf.float32)
+        with noting_batch_means(self.model) as batch_means:
+            outer, self.step = self.step, Step(self, data, batch_means, is_training=is_training)
+            try:
+                yield self.step
+            finally:
+                self.step = outer
