@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-full check format map bench lock setup clean
+.PHONY: help demo test test-unit test-full test-lowest check format map bench lock setup clean
 
 python := .venv/bin/python
 spark := scripts/with-spark python
@@ -36,6 +36,10 @@ test-unit: setup ## the tests of tests/unit only: seconds, neither Java nor Tens
 test-full: setup ## every test on every kind of cluster (long)
 	@$(spark) $(tests)
 
+test-lowest: setup ## many workers against one process, with the lowest versions that pyproject.toml allows
+	@scripts/setup-lowest
+	@.venv-lowest/bin/python -m pytest -q -m "not full" tests/tensorflow/test_data_parallel.py tests/unit/test_row_kinds.py
+
 check: setup ## ruff, mypy and the layer rules; changes nothing
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
@@ -56,6 +60,6 @@ lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 
 clean: ## delete .venv and everything that was built or cached
-	rm -rf .venv build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-lowest build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -317,7 +317,8 @@ CASES: dict[str, Case] = {
     "brain": Case(build=lambda: mixed("mixed_bfloat16"), rows=features),
     "eager": Case(build=lambda: dense(sgd(), run_eagerly=True), rows=features, steps=EMPTY, epochs=1),
     "empty": Case(build=lambda: dense(adam(clipnorm=0.1)), rows=features, steps=EMPTY),
-    "regularized": Case(build=regularized, rows=features),
+    # Older versions of Keras sum activity regularizers over rows: equal evaluations for equal batches only.
+    "regularized": Case(build=regularized, rows=features, evaluated=((8, 8), (8, 8))),
     "unbuilt": Case(build=unbuilt, rows=features),
     "jit": Case(build=lambda: dense(sgd(), jit_compile=True), rows=features),
     "batchnorm": Case(build=normalized, rows=features),
