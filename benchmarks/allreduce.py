@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from emberflow._task.node_task import MALLOC  # nodes have it, so these have it too
+
 SIZES = {"84k": 155, "4.2M": 1170}  # width of the layers
 STEPS = {"84k": 150, "4.2M": 20}
 EPOCHS = 6
@@ -37,7 +39,7 @@ def run(way: str, size: str) -> float:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
     addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in held]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | MALLOC | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "benchmarks.allreduce_rank", way, size]
     children = [
         subprocess.Popen(

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.allreduce import introduce
 from benchmarks.measure import print_result, summary
+from emberflow._task.node_task import MALLOC  # nodes have it, so these have it too
 
 ROOT = Path(__file__).parent.parent
 TURNS = 9  # epochs, or blocks of exchanges, of each side
@@ -47,7 +48,7 @@ def ratio(figures: dict[str, list[float]]) -> float:
 
 def together(what: str, ranks: int) -> Any:
     """Run one side's processes; return what the first of them measured."""
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | MALLOC | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.encryption_side", what, str(rank)],

@@ -119,7 +119,7 @@ def test_a_rank_whose_source_is_slow_is_waited_for(
         return sum(len(batch["id"]) for batch in ctx.dataset(columns=["id"], batch_size=64))
 
     with caplog.at_level(logging.WARNING, "emberflow"):
-        run = start_run(spark_cluster, train, data=Slow(tmp_path), cache=False, exchange_timeout=1.0)
+        run = start_run(spark_cluster, train, data=Slow(tmp_path), cache=False, exchange_timeout=LIMIT)
         deadline = time.monotonic() + START
         while caplog.text.count("is waiting for rows; others have waited") < 2:
             assert time.monotonic() < deadline

@@ -289,6 +289,15 @@ def test_a_node_inherits_the_workers_environment_without_its_secrets(monkeypatch
     assert environment["EMBERFLOW_NODE"] == "worker 1"
 
 
+def test_a_node_keeps_the_memory_of_its_tensors_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    environment = task._environment(plan_of(2), plan_of(2).nodes[1])
+    assert environment["MALLOC_TOP_PAD_"] == "1"
+    assert environment["MALLOC_MMAP_THRESHOLD_"] == "33554432"
+
+
 def test_a_nodes_folder_is_its_own(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
     folder = task._make_folder(plan_of(2), plan_of(2).nodes[1])

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 
 OUTPUT_SCHEMA = "rank long, part long, outcome string, value binary"
 CHUNK = 8 * 1024 * 1024  # bytes of a value in one row: Spark holds several copies of a row in memory
+# Without these glibc may return the memory of each step's tensors to the system and get it back page by page: a step
+# of 4.2 M parameters then takes nearly twice as long, or not, depending on what was allocated before it.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the greatest that glibc accepts
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+}
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH", "_SPARK_AUTH_SECRET")
 
 
@@ -240,7 +247,7 @@ def _environment(plan: RunPlan, me: Node) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
     kept.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else each node opens with a page about CPU features
     names = {"EMBERFLOW_RUN": plan.run_id, "EMBERFLOW_NODE": me.name}
-    return kept | names | {"PYTHONUNBUFFERED": "1"}
+    return MALLOC | kept | names | {"PYTHONUNBUFFERED": "1"}
 
 
 def _make_folder(plan: RunPlan, me: Node) -> Path:
