@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from emberflow._task.node_task import MALLOC  # nodes have it, so these have it too
+from emberflow._task.node_task import MALLOC
 
 SIZES = {"84k": 155, "4.2M": 1170}  # width of the layers
 STEPS = {"84k": 150, "4.2M": 20}
@@ -31,6 +31,11 @@ def main() -> None:
     print(json.dumps({"benchmark": "allreduce", "unit": "ms per step", **figures}))
 
 
+def rank_environment() -> dict[str, str]:
+    """Return the environment of a worker: quiet, without GPUs, and with the memory settings that nodes have."""
+    return os.environ | MALLOC | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+
+
 def run(way: str, size: str) -> float:
     """Train with one or two processes; return the chief's milliseconds per step."""
     ranks = 1 if way == "one" else 2
@@ -39,12 +44,11 @@ def run(way: str, size: str) -> float:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
     addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in held]
-    environment = os.environ | MALLOC | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "benchmarks.allreduce_rank", way, size]
     children = [
         subprocess.Popen(
             [*command, str(rank), ",".join(addresses)],
-            cwd=ROOT, env=environment, text=True,
+            cwd=ROOT, env=rank_environment(), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )
         for rank in range(ranks)

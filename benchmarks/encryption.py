@@ -5,7 +5,6 @@ prints one JSON line: milliseconds per step and per exchange at 4.2 M parameters
 """
 
 import json
-import os
 import secrets
 import statistics
 import subprocess
@@ -13,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.allreduce import introduce
+from benchmarks.allreduce import introduce, rank_environment
 from benchmarks.measure import print_result, summary
-from emberflow._task.node_task import MALLOC  # nodes have it, so these have it too
 
 ROOT = Path(__file__).parent.parent
 TURNS = 9  # epochs, or blocks of exchanges, of each side
@@ -48,11 +46,10 @@ def ratio(figures: dict[str, list[float]]) -> float:
 
 def together(what: str, ranks: int) -> Any:
     """Run one side's processes; return what the first of them measured."""
-    environment = os.environ | MALLOC | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.encryption_side", what, str(rank)],
-            cwd=ROOT, env=environment, text=True,
+            cwd=ROOT, env=rank_environment(), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )
         for rank in range(ranks)

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
 from emberflow.errors import UnknownNameError
@@ -27,16 +27,18 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()  # another library's style is not another name
 
 
-def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a name that is not known, and say which one was probably meant."""
-    names = tuple(known)
+def check_names(given: Iterable[str], known: Sequence[str], problem: Callable[[str], str]) -> None:
+    """Refuse a name that is not known with this problem, and say which one was probably meant."""
     for name in given:
-        if name not in names:
-            meant = closest(name, names)
-            raise UnknownNameError(
-                f"{owner} got an unexpected keyword argument {name!r}.",
-                fix=f"Did you mean {meant}?" if meant else f"Pass one of: {', '.join(names)}.",
-            )
+        if name not in known:
+            meant = closest(name, known)
+            fix = f"Did you mean {meant}?" if meant else f"Pass one of: {', '.join(known)}."
+            raise UnknownNameError(problem(name), fix=fix)
+
+
+def check_arguments(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a keyword argument that the owner does not have."""
+    check_names(given, known, lambda name: f"{owner} got an unexpected keyword argument {name!r}.")
 
 
 def names_checked(fn: Callable[P, R]) -> Callable[P, R]:
@@ -48,7 +50,7 @@ def names_checked(fn: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(fn)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_names(owner, (name for name in kwargs if name not in positional), known)
+        check_arguments(owner, (name for name in kwargs if name not in positional), known)
         return fn(*args, **kwargs)
 
     return checked

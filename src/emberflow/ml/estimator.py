@@ -12,7 +12,7 @@ from pyspark.ml.util import MLWritable
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._feed.padding import PadTo
-from emberflow._names import check_names, names_checked
+from emberflow._names import check_arguments, names_checked
 from emberflow.config import Count
 from emberflow.errors import ConfigError
 from emberflow.ml.model import KerasModel
@@ -158,7 +158,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
 
     def setParams(self, **params: Any) -> "KerasEstimator":
         """Set arguments of the constructor; those that are not passed stay as they are."""
-        check_names("KerasEstimator.setParams()", params, inspect.signature(KerasEstimator).parameters)
+        check_arguments("KerasEstimator.setParams()", params, [*inspect.signature(KerasEstimator).parameters])
         if "model" in params:
             self.setModel(params["model"])
         if "callbacks" in params:

@@ -17,7 +17,7 @@ from pyspark.ml.param.shared import (
 )
 
 from emberflow._feed.padding import PadOptions
-from emberflow._names import closest
+from emberflow._names import check_names, closest
 from emberflow.config import check_count
 from emberflow.errors import ConfigError, UnknownNameError
 from emberflow.strategies.periodic.combiners import check_combiner
@@ -86,13 +86,7 @@ def check_param_map(stage: Params, params: Mapping[Any, Any]) -> None:
 def check_params(stage: Params, names: Iterable[str]) -> None:
     """Refuse names that are no Params of the stage."""
     known = [param.name for param in stage.params]
-    for name in names:
-        if name not in known:
-            meant = closest(name, known)
-            raise UnknownNameError(
-                f"KerasEstimator has no Param of this name. Received: {name}.",
-                fix=f"Did you mean {meant}?" if meant else f"Pass one of: {', '.join(known)}.",
-            )
+    check_names(names, known, lambda name: f"KerasEstimator has no Param of this name. Received: {name}.")
 
 
 def to_share(value: Any) -> float:
