@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from emberflow._task.node_task import MALLOC
+from emberflow._task.node_setup import MALLOC
 
 SIZES = {"84k": 155, "4.2M": 1170}  # width of the layers
 STEPS = {"84k": 150, "4.2M": 20}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from emberflow._node.context import Context
     from emberflow._plan.plan import RunPlan
     from emberflow._protocol.outcome import Outcome
-    from emberflow._task.node_task import TaskSpec
+    from emberflow._task.task_spec import TaskSpec
 
 
 @names_checked
@@ -68,7 +68,7 @@ def run_parallel(
     from emberflow._driver.interpreter import is_connect
     from emberflow._driver.shipping import Shipment, ship
     from emberflow._driver.value_server import ValueServer
-    from emberflow._task.node_task import TaskSpec
+    from emberflow._task.task_spec import TaskSpec
     from emberflow._task.value_client import ValuePlan
 
     check_count("tasks", tasks)

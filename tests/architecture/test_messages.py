@@ -67,7 +67,7 @@ def test_every_event_inside_a_process_says_its_direction(module: Any) -> None:
         ProbeAnswer(NodeState.WAITING_FOR_ROWS),
         Returned(1, 2, {"train": {"rows": 3}}),
         MetricReport({"loss": 0.5, "epoch": 1}, None, 0.1),
-        KeeperOrder(["a"], {"b": "c"}, ["d"], (1, 2), -1, 3, (4,)),
+        KeeperOrder(["a"], {"b": "c"}, ["d"], (1, 2), 3, (4,), (1,)),
         Outcome(
             rank=1,
             role="worker",

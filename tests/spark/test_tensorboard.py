@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import emberflow as ef
-from emberflow._task.node_task import check_here
+from emberflow._task.node_setup import check_here
 from emberflow.errors import EmberflowError, NodeFailedError
 from tests.spark.watching import START, await_begun, await_file, await_gone, begin, start_run
 from tests.unit.nodes import plan_of

@@ -12,7 +12,7 @@ from emberflow import storage
 from emberflow._driver.checkpoint_plan import drop_if_empty, plan_checkpoints
 from emberflow._node.checkpoints import KEPT, Checkpoints, absent_checkpoints
 from emberflow._plan.plan import CheckpointPlan
-from emberflow._task.node_task import check_here
+from emberflow._task.node_setup import check_here
 from emberflow.errors import ConfigError, EmberflowError, StorageError
 from tests.unit.nodes import plan_of
 

@@ -45,7 +45,8 @@ def ranks_of(count: int) -> "Iterator[tuple[list[BarrierExchange], list[queue.Qu
     monitors = [SimpleNamespace(events=queue.Queue()) for _ in range(count)]
     threads = set(threading.enumerate())
     exchanges = [
-        BarrierExchange(monitor, barrier.context(rank), rank) for rank, monitor in enumerate(monitors)
+        BarrierExchange(monitor, barrier.context(rank).allGather, rank)
+        for rank, monitor in enumerate(monitors)
     ]  # type: ignore[arg-type]
     yield exchanges, [monitor.events for monitor in monitors]
     for exchange in exchanges:
@@ -113,6 +114,6 @@ def test_a_broken_barrier_is_told() -> None:
     def broken(text: str) -> list[str]:
         raise RuntimeError("the stage has failed")
 
-    with closing(BarrierExchange(monitor, SimpleNamespace(allGather=broken), 0)) as exchange:  # type: ignore[arg-type]
+    with closing(BarrierExchange(monitor, broken, 0)) as exchange:
         exchange.start("steps-1", 1)
         assert monitor.events.get(timeout=WITHIN) == DriverGone("the stage has failed")

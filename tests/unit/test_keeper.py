@@ -25,19 +25,21 @@ SLEEP = "import signal; signal.pause()"
 class Kept:
     """A keeper with a node that runs a piece of Python, and the pipe on which they speak to us."""
 
-    def __init__(self, code: str, folder: Path, jvm_fd: int = -1, held: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, code: str, folder: Path, watched: tuple[int, ...] = (), held: tuple[int, ...] = ()
+    ) -> None:
         self.folder = folder
         self._said = b""
         self._log_r, log_w = os.pipe()
-        held = tuple(fd for fd in (jvm_fd, *held) if fd >= 0)
+        held = (*watched, *held)
         order = {
             "argv": [sys.executable, "-I", "-S", "-c", textwrap.dedent(code)],
             "environment": {"MARK": "here"},
             "folders": [str(folder)],
             "held_fds": held,
-            "jvm_fd": jvm_fd,
             "log_fd": log_w,
             "node_fds": [log_w],
+            "watched_fds": watched,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(KEEPER)],
@@ -93,8 +95,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def kept(code: str, folder: Path, jvm_fd: int = -1, held: tuple[int, ...] = ()) -> Iterator[Kept]:
-    with contextlib.closing(Kept(code, folder, jvm_fd, held)) as keeper:
+def kept(
+    code: str, folder: Path, watched: tuple[int, ...] = (), held: tuple[int, ...] = ()
+) -> Iterator[Kept]:
+    with contextlib.closing(Kept(code, folder, watched, held)) as keeper:
         yield keeper
 
 
@@ -180,7 +184,7 @@ def test_a_killed_keeper_takes_the_node_with_it(folder: Path) -> None:
 def test_the_end_of_the_executor_ends_the_node(folder: Path) -> None:
     executor = subprocess.Popen([sys.executable, "-I", "-S", "-c", SLEEP])
     jvm_fd = os.pidfd_open(executor.pid)
-    with kept(SLEEP, folder, jvm_fd=jvm_fd) as keeper:
+    with kept(SLEEP, folder, watched=(jvm_fd,)) as keeper:
         os.close(jvm_fd)
         node = keeper.node()
         executor.kill()

@@ -23,8 +23,11 @@ from emberflow._driver.slots import check_slots
 from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
 from emberflow._plan.roles import assign_roles
 from emberflow._protocol.outcome import Outcome, ValueRoute, outcome_in
-from emberflow._task import node_task as task
-from emberflow._task.node_task import TaskSpec, check_here
+from emberflow._task import node_setup as setup
+from emberflow._task import node_task
+from emberflow._task.node_setup import check_here
+from emberflow._task.node_task import outcome_rows
+from emberflow._task.task_spec import TaskSpec
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, DataError, EmberflowError, EncryptionError, RunCancelledError
 from tests.unit.nodes import outcome_of, plan_of
@@ -156,14 +159,14 @@ def test_another_python_on_executors_is_refused() -> None:
 
 
 def test_a_python_without_tensorflow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(EmberflowError, match="TensorFlow is not installed") as caught:
         check_here(plan_of(2))
     assert sys.executable in str(caught.value)
 
 
 def test_a_limit_on_address_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task.resource, "getrlimit", lambda _: (600 << 20, 600 << 20))
+    monkeypatch.setattr(setup.resource, "getrlimit", lambda _: (600 << 20, 600 << 20))
     with pytest.raises(EmberflowError, match="600 MB") as caught:
         check_here(plan_of(2))
     assert "spark.executor.pyspark.memory" in caught.value.fix
@@ -282,7 +285,7 @@ def test_what_is_printed_of_a_task_holds_neither_key_nor_code() -> None:
 def test_a_node_inherits_the_workers_environment_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "hush")
     monkeypatch.setenv("MY_SETTING", "kept")
-    environment = task._environment(plan_of(2), plan_of(2).nodes[1])
+    environment = setup._environment(plan_of(2), plan_of(2).nodes[1])
     assert "hush" not in environment.values()
     assert environment["MY_SETTING"] == "kept"
     assert environment["EMBERFLOW_RUN"] == "0a1b2c3d"
@@ -293,23 +296,23 @@ def test_a_node_keeps_the_memory_of_its_tensors_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
-    environment = task._environment(plan_of(2), plan_of(2).nodes[1])
+    environment = setup._environment(plan_of(2), plan_of(2).nodes[1])
     assert environment["MALLOC_TOP_PAD_"] == "1"
     assert environment["MALLOC_MMAP_THRESHOLD_"] == "33554432"
 
 
 def test_a_nodes_folder_is_its_own(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    folder = task._make_folder(plan_of(2), plan_of(2).nodes[1])
+    folder = setup._make_folder(plan_of(2), plan_of(2).nodes[1])
     assert str(folder).startswith(f"{tmp_path}/emberflow-0a1b2c3d-0-1-")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "work").stat().st_mode & 0o777 == 0o700
 
 
 def test_values_travel_in_parts_unless_they_went_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "CHUNK", 10)
+    monkeypatch.setattr(node_task, "CHUNK", 10)
     value = bytes(range(25))
-    chief = [batch.to_pylist()[0] for batch in task._rows(outcome_of(0), io.BytesIO(value))]
+    chief = [batch.to_pylist()[0] for batch in outcome_rows(outcome_of(0), io.BytesIO(value))]
     assert b"".join(row["value"] for row in chief) == value
     assert [row["part"] for row in chief] == [0, 1, 2]
     assert Outcome.from_json(chief[0]["outcome"]) == outcome_of(0)
@@ -319,7 +322,7 @@ def test_values_travel_in_parts_unless_they_went_another_way(monkeypatch: pytest
         outcome_of(0, "undelivered"),
     )
     for outcome in others:
-        (row,) = (batch.to_pylist()[0] for batch in task._rows(outcome, io.BytesIO(value)))
+        (row,) = (batch.to_pylist()[0] for batch in outcome_rows(outcome, io.BytesIO(value)))
         assert row["value"] == b""
-    (none,) = (batch.to_pylist()[0] for batch in task._rows(outcome_of(1), None))
+    (none,) = (batch.to_pylist()[0] for batch in outcome_rows(outcome_of(1), None))
     assert none["value"] == b""

@@ -12,7 +12,8 @@ from emberflow._driver.interpreter import map_in_arrow
 from emberflow._driver.profiles import profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._plan.stages import Stage
-from emberflow._task.node_task import OUTPUT_SCHEMA, TaskSpec, run_task
+from emberflow._task.node_task import OUTPUT_SCHEMA, run_task
+from emberflow._task.task_spec import TaskSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

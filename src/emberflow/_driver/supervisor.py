@@ -19,8 +19,8 @@ from emberflow._driver.slots import wait_for_slots
 from emberflow._driver.value_server import ValueServer, collect_values, drop_stored
 from emberflow._plan.plan import RunPlan
 from emberflow._task.metric_log import MetricLog
-from emberflow._task.node_task import TaskSpec
 from emberflow._task.row_writer import DataSpec
+from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValuePlan
 from emberflow.config import RunConfig
 from emberflow.errors import EmberflowError, FailureCause, NodeFailedError, NodeLostError

@@ -5,7 +5,7 @@ no native code can keep it from acting. It waits for the first of:
 
 - its standard input closes: the task has closed it, exited, or was killed;
 - the node ends;
-- the executor's JVM ends (where the kernel has pidfds).
+- the executor's JVM ends, or another process that the node must not outlive (where the kernel has pidfds).
 
 Then it kills the node's whole process group and every descendant that left the group, reaps them, deletes the
 node's folders and reports on its standard output how the node ended. If the keeper itself is killed the kernel
@@ -42,7 +42,7 @@ def main() -> None:
 
     node = _start(order)
     _send({"kind": "node_started", "pid": node})
-    status = _wait(node, wake_r, order["jvm_fd"])
+    status = _wait(node, wake_r, order["watched_fds"])
     _kill_everything(node)
     for folder in order["folders"]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -76,11 +76,10 @@ def _start(order: dict[str, Any]) -> int:
         os._exit(127)
 
 
-def _wait(node: int, wake_fd: int, jvm_fd: int) -> int | None:
+def _wait(node: int, wake_fd: int, watched_fds: list[int]) -> int | None:
     """Wait for the node's end and return its exit code, or None when it has to be ended."""
-    watched = [0, wake_fd] + ([jvm_fd] if jvm_fd >= 0 else [])
     poll = select.poll()
-    for fd in watched:
+    for fd in (0, wake_fd, *watched_fds):
         poll.register(fd, select.POLLIN | select.POLLHUP)
     while True:
         fired = {fd for fd, _ in poll.poll()}

@@ -119,18 +119,18 @@ class KeeperOrder(Message):
         environment: All of the node's environment variables.
         folders: Deleted when the node has ended.
         held_fds: Kept open until the keeper ends, and not passed on to the node.
-        jvm_fd: Becomes readable when the executor's JVM ends; -1 for none.
         log_fd: The node's standard output and error.
         node_fds: Passed on to the node, closed in the keeper.
+        watched_fds: Of those held: each becomes readable when a process ends that the node must not outlive.
     """
 
     argv: list[str]
     environment: dict[str, str]
     folders: list[str]
     held_fds: tuple[int, ...]
-    jvm_fd: int
     log_fd: int
     node_fds: tuple[int, ...]
+    watched_fds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from emberflow._score.gpu_server import KEY, PURPOSE
 from emberflow._score.predictor import cache_folder
 from emberflow._score.scoring import ScoreSpec
 from emberflow._task.gpus import gpu_environment
-from emberflow._task.node_process import KEEPER, executor_pid, executor_pidfd
-from emberflow._task.node_task import SECRETS
+from emberflow._task.node_process import KEEPER, executor_pid, executor_pidfds
+from emberflow._task.node_setup import SECRETS
 from emberflow.errors import ClusterError
 
 _SOCKET = "s"
@@ -131,8 +131,8 @@ def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
         listener.listen()
         # The keeper ends the server when its standard input ends. The server itself holds the other end.
         stdin, alive = os.pipe()
-        log, jvm = os.dup(2), executor_pidfd()
-        node_fds, held = (listener.fileno(), alive, log), (jvm,) if jvm >= 0 else ()
+        log, held = os.dup(2), executor_pidfds()
+        node_fds = (listener.fileno(), alive, log)
         for descriptor in (alive, log, *held):
             ours.callback(os.close, descriptor)
         argv = [
@@ -148,9 +148,9 @@ def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
             "environment": environment,
             "folders": [str(folder), str(temporary)],
             "held_fds": held,
-            "jvm_fd": jvm,
             "log_fd": log,
             "node_fds": node_fds,
+            "watched_fds": held,
         }
         with os.fdopen(stdin):
             keeper = subprocess.Popen(

@@ -5,7 +5,8 @@ Both put the answer into the monitor's events, so that a task waits in one place
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from emberflow._protocol.codec import read
 from emberflow._protocol.driver_messages import Cluster, Gather, Gathered, NoCluster, StartupFacts
@@ -14,9 +15,7 @@ from emberflow._task.events import DriverGone
 from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.startup_exchange import STARTUP, blobs_to_show, cluster_of, without_blobs
 
-if TYPE_CHECKING:
-    from pyspark import BarrierTaskContext
-
+AllGather = Callable[[str], list[str]]
 
 DONE = "done"  # the last exchange of a rank: it takes part in no other any more
 
@@ -66,9 +65,9 @@ class BarrierExchange:
     are done, or never train, take part with that as their answer until all are.
     """
 
-    def __init__(self, monitor: NodeMonitor, context: "BarrierTaskContext", rank: int) -> None:
+    def __init__(self, monitor: NodeMonitor, all_gather: AllGather, rank: int) -> None:
         self._monitor = monitor
-        self._context = context
+        self._all_gather = all_gather
         self._rank = rank
         self._waiting: queue.Queue[Gather | StartupFacts | None] = queue.Queue()
         threading.Thread(target=self._work, name="emberflow-exchange", daemon=True).start()
@@ -107,7 +106,7 @@ class BarrierExchange:
     def _gather(self, gather: Gather) -> list[Any]:
         text = encode(gather).decode()
         while True:
-            answers = [decode(each.encode()) for each in self._context.allGather(text)]
+            answers = [decode(each.encode()) for each in self._all_gather(text)]
             same = [each.value for each in answers if isinstance(each, Gather) and each.tag == gather.tag]
             if gather.tag != DONE or len(same) == len(answers):
                 return same

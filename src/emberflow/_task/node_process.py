@@ -59,7 +59,10 @@ class NodeProcess:
 
 @contextmanager
 def running_node(
-    folder: Path, environment: dict[str, str], also_held: tuple[int, ...] = ()
+    folder: Path,
+    environment: dict[str, str],
+    also_held: tuple[int, ...] = (),
+    watched: tuple[int, ...] = (),
 ) -> Iterator[NodeProcess]:
     """Run a node for the length of the block; afterwards neither it nor its folders are there.
 
@@ -72,9 +75,10 @@ def running_node(
         environment: All of the node's environment variables but TMPDIR.
         also_held: Descriptors that the keeper keeps open until it ends, so that a process that waits for their
             end of file knows that everything is cleaned up.
+        watched: Descriptors of processes that the node must not outlive.
     """
     temporary = tempfile.mkdtemp(prefix="emberflow-")
-    node = _start(folder, environment | {"TMPDIR": temporary}, also_held)
+    node = _start(folder, environment | {"TMPDIR": temporary}, also_held, watched)
     try:
         yield node
     finally:
@@ -82,29 +86,27 @@ def running_node(
         shutil.rmtree(temporary, ignore_errors=True)  # a keeper that was killed left it
 
 
-def _start(folder: Path, environment: dict[str, str], also_held: tuple[int, ...]) -> NodeProcess:
+def _start(
+    folder: Path, environment: dict[str, str], also_held: tuple[int, ...], watched: tuple[int, ...]
+) -> NodeProcess:
     """Start the keeper, which starts the node, and close our copies of their ends of sockets and pipes."""
     control, theirs = socket.socketpair()
     feed, their_feed = socket.socketpair()
     log_r, log_w = os.pipe()
-    jvm = executor_pidfd()
-    held = tuple(fd for fd in (jvm, *also_held) if fd >= 0)
     node_fds = (theirs.fileno(), their_feed.fileno(), log_w)
     order = KeeperOrder(
         argv=[sys.executable, "-u", "-m", "emberflow._node.main", str(node_fds[0]), str(node_fds[1])],
         environment=environment,
         folders=[str(folder), environment["TMPDIR"]],
-        held_fds=held,
-        jvm_fd=jvm,
+        held_fds=(*watched, *also_held),
         log_fd=log_w,
         node_fds=node_fds,
+        watched_fds=watched,
     )
     keeper = _start_keeper(order, environment)
     theirs.close()
     their_feed.close()
     os.close(log_w)
-    if jvm >= 0:
-        os.close(jvm)
     assert keeper.stdout is not None  # noqa: S101 - it is a pipe, for the type checker
     return NodeProcess(control, feed, log_r, keeper.stdout.fileno(), keeper)
 
@@ -125,20 +127,27 @@ def _start_keeper(order: KeeperOrder, environment: dict[str, str]) -> subprocess
     return keeper
 
 
-def executor_pidfd() -> int:
-    """Return a descriptor that becomes readable when the executor's JVM ends, or -1.
+def executor_pidfds(*, with_daemon: bool = False) -> tuple[int, ...]:
+    """Return a descriptor that becomes readable when the executor's JVM ends; none where the kernel has no pidfds.
 
     The Spark Python worker's parent is pyspark's daemon, whose parent is the JVM. The daemon's parent is read
     twice, so that the descriptor cannot be that of a process which took over a freed pid.
+
+    Args:
+        with_daemon: Return a second one, for pyspark's daemon: in local mode the JVM is the driver's, and the daemon
+            alone ends when the session is stopped.
     """
     daemon = os.getppid()
+    found: list[int] = []
     with suppress(OSError, AttributeError, ValueError, IndexError):
         jvm = _parent_of(daemon)
-        fd = os.pidfd_open(jvm)
+        for pid in (jvm, daemon) if with_daemon else (jvm,):
+            found.append(os.pidfd_open(pid))  # noqa: PERF401 - those opened before an error are closed below
         if _parent_of(daemon) == jvm:
-            return fd
+            return tuple(found)
+    for fd in found:
         os.close(fd)
-    return -1
+    return ()
 
 
 def executor_pid() -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -25,7 +25,7 @@ from emberflow._protocol.node_messages import (
 from emberflow._protocol.node_state import NodeState
 from emberflow._protocol.outcome import Ending, Outcome
 from emberflow._task.events import FeedFailed, KeeperGone, TaskEvent, is_exit
-from emberflow._task.exchange import DONE, BarrierExchange, DriverExchange, Exchange
+from emberflow._task.exchange import DONE, AllGather, BarrierExchange, DriverExchange, Exchange
 from emberflow._task.gpus import GpuMonitor
 from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.node_outcomes import NodeOutcomes
@@ -39,19 +39,32 @@ from emberflow.errors import DataError, EmberflowError
 if TYPE_CHECKING:
     import socket
 
-    from pyspark import BarrierTaskContext
-
 
 class NodeRunner:
-    """A node from its start to the end of its last descendant."""
+    """A node from its start to the end of its last descendant.
+
+    Args:
+        spec: What the node receives.
+        row_writer: Brings its rows, if it has any.
+        values: Brings a large value to the driver.
+        on_joined: Called once all nodes have met, when your function may begin.
+
+    Attributes:
+        value: The file with what your function returned, once it has.
+    """
 
     def __init__(
-        self, spec: NodeSpec, row_writer: RowWriter | None = None, values: ValueClient | None = None
+        self,
+        spec: NodeSpec,
+        row_writer: RowWriter | None = None,
+        values: ValueClient | None = None,
+        on_joined: Callable[[], None] = lambda: None,
     ) -> None:
         self.value: IO[bytes] | None = None
         self._spec = spec
         self._row_writer = row_writer
         self._values = values
+        self._on_joined = on_joined
         self._window_steps = WindowSteps(spec.plan)
         self._state = NodeState.STARTING
         self._plan = spec.plan
@@ -64,16 +77,27 @@ class NodeRunner:
         self._is_outcome_sent = False
 
     def run(
-        self, environment: dict[str, str], driver: "socket.socket | None", context: "BarrierTaskContext"
+        self,
+        environment: dict[str, str],
+        driver: "socket.socket | None",
+        watched: tuple[int, ...] = (),
+        all_gather: AllGather | None = None,
     ) -> Outcome:
-        """Start the node, bring it together with the others, wait for its end; nothing of it is left then."""
+        """Start the node, bring it together with the others, wait for its end; nothing of it is left then.
+
+        Args:
+            environment: The node's environment variables.
+            driver: The connection to the driver, if it can be reached.
+            watched: Descriptors of processes that the node must not outlive.
+            all_gather: Spark's exchange among tasks, for where the driver cannot be reached.
+        """
         self._has_driver = driver is not None
         held = () if driver is None else (driver.fileno(),)
         with (
-            running_node(self._folder, environment, held) as child,
+            running_node(self._folder, environment, held, watched) as child,
             _monitored(child, driver, self._plan) as monitor,
             self._gpus_monitored(),
-            closing(self._exchange(monitor, context)) as exchange,
+            closing(self._exchange(monitor, all_gather)) as exchange,
         ):
             monitor.state = self._current_state
             monitor.on_exit = lambda event: self._report_early_exit(event, monitor)
@@ -88,12 +112,10 @@ class NodeRunner:
                 monitor.send_to_driver(outcome)
             return outcome
 
-    def _exchange(self, monitor: NodeMonitor, context: "BarrierTaskContext") -> Exchange:
-        return (
-            DriverExchange(monitor)
-            if self._plan.rendezvous == "driver"
-            else BarrierExchange(monitor, context, self._me.rank)
-        )
+    def _exchange(self, monitor: NodeMonitor, all_gather: AllGather | None) -> Exchange:
+        if self._plan.rendezvous == "driver" or all_gather is None:
+            return DriverExchange(monitor)
+        return BarrierExchange(monitor, all_gather, self._me.rank)
 
     def _start(self, monitor: NodeMonitor) -> Outcome | None:
         """Wait until the process is up and has loaded your function."""
@@ -153,6 +175,7 @@ class NodeRunner:
                 return self._outcomes.failure(
                     monitor, monitor.next_event(deadlines.LEAVE_TIMEOUT) or KeeperGone()
                 )
+        self._on_joined()
         return None
 
     def _work(self, monitor: NodeMonitor, exchange: Exchange) -> Outcome:
