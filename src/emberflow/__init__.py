@@ -21,6 +21,8 @@ from emberflow.errors import (
     ShippingError,
     StartTimeoutError,
     StorageError,
+    StreamError,
+    SupersededError,
     UnknownNameError,
 )
 from emberflow.local.cluster import local_cluster
@@ -67,6 +69,8 @@ __all__ = [
     "ShippingError",
     "StartTimeoutError",
     "StorageError",
+    "StreamError",
+    "SupersededError",
     "TFRecords",
     "UnknownNameError",
     "local_cluster",

@@ -15,6 +15,8 @@ EmberflowError
     DataError               rows that cannot be converted to tensors as requested
     ModelError              a model that cannot be trained or scored as requested
     StorageError            a path that cannot be read or written
+    StreamError             a stream that does not continue the training that is stored
+        SupersededError     another driver has taken over this stream's training
 """
 
 from collections.abc import Sequence
@@ -156,6 +158,14 @@ class StorageError(EmberflowError, OSError):
 
     def __str__(self) -> str:  # OSError would print two arguments as an error number and a text
         return f"{self.problem}\nFix: {self.fix}"
+
+
+class StreamError(EmberflowError):
+    """A stream that does not continue the training that is stored: rows would be trained on twice, or never."""
+
+
+class SupersededError(StreamError):
+    """Another driver has taken over this stream's training; this one may not store any more."""
 
 
 def _rebuild(kind: type[NodeError], args: tuple[str, str], state: dict[str, object]) -> NodeError:

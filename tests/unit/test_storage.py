@@ -254,3 +254,47 @@ def test_a_manifest_that_names_another_folder_is_refused(prefix: str, folder: Pa
     with pytest.raises(StorageError, match="manifest"):  # it deletes what the old manifest names
         storage.put_folder(folder, target)
     assert storage.exists(storage.join(base, "neighbour", "kept"))
+
+
+def test_a_plain_folder_is_at_the_path_itself_and_never_replaces_another(
+    root: str, folder: Path, tmp_path: Path
+) -> None:
+    target = storage.join(root, "model")
+    storage.put_plain_folder(folder, target, last="a.txt")
+    assert storage.read_bytes(storage.join(target, "a.txt")) == b"a"
+    storage.get_folder(target, tmp_path / "back")
+    assert files_of(tmp_path / "back") == files_of(folder)
+    (folder / "a.txt").write_text("other")
+    with pytest.raises(StorageError, match="which exists"):
+        storage.put_plain_folder(folder, target, last="a.txt")
+    assert storage.read_bytes(storage.join(target, "a.txt")) == b"a"
+    assert storage.list_folder(root) == [target]
+
+
+def test_a_plain_folder_of_a_store_without_rename_is_complete_with_its_last_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = f"memory://{uuid.uuid4().hex}"
+    fs = locate(target).fs
+    put, order = fs.put_file, []
+
+    def put_file(source: str, to: str) -> None:
+        order.append(Path(to).name)
+        put(source, to)
+
+    monkeypatch.setattr(type(fs), "put_file", staticmethod(put_file))
+    storage.put_plain_folder(folder, target, last="a.txt")
+    assert order[-1] == "a.txt"
+    assert sorted(order) == ["a.txt", "b.bin"]
+
+
+def test_two_plain_folders_for_one_local_path_never_mix(folder: Path, tmp_path: Path) -> None:
+    """The rename itself refuses: the other folder may appear after every check."""
+    target = tmp_path / "model"
+    target.mkdir()
+    (target / "theirs").write_text("theirs")
+    aside = tmp_path / "aside"
+    folder.rename(aside)
+    with pytest.raises(StorageError):
+        storage.rename(str(aside), str(target))
+    assert files_of(target) == {"theirs": b"theirs"}

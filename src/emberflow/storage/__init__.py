@@ -18,7 +18,15 @@ from emberflow.storage.files import (
     rename,
     write_bytes,
 )
-from emberflow.storage.folders import MANIFEST, StoredFile, folder_root, get_folder, list_files, put_folder
+from emberflow.storage.folders import (
+    MANIFEST,
+    StoredFile,
+    folder_root,
+    get_folder,
+    list_files,
+    put_folder,
+    put_plain_folder,
+)
 from emberflow.storage.location import RENAMING, file_system, is_local, join, protocol_of, sibling
 
 __all__ = [
@@ -40,6 +48,7 @@ __all__ = [
     "protocol_of",
     "publish",
     "put_folder",
+    "put_plain_folder",
     "read_bytes",
     "rename",
     "sibling",

@@ -2,7 +2,8 @@
 
 Where a rename is atomic (local disk, HDFS) the folder is uploaded under a hidden name beside its target and then
 renamed. Object stores have no rename: there the files go below a prefix that no other program uses, and the manifest
-``_manifest.json``, one object written last, names the prefix that counts.
+``_manifest.json``, one object written last, names the prefix that counts. `put_plain_folder` is for readers that know
+no manifest.
 """
 
 import json
@@ -58,15 +59,27 @@ def put_folder(local: str | Path, path: str, *, overwrite: bool = True) -> None:
         path: The target.
         overwrite: Replace what is there; what was there stays until the new folder is complete.
     """
-    if not overwrite and files.exists(path):
-        raise StorageError(
-            f"Expected no folder at the target. Received: path={path!r}, which exists.",
-            fix="Choose another path, or allow overwriting it.",
-        )
+    if not overwrite:
+        _refuse_existing(path, path)
     if protocol_of(path) in RENAMING:
         _put_by_rename(Path(local), path)
     else:
         _put_by_manifest(Path(local), path)
+
+
+def put_plain_folder(local: str | Path, path: str, *, last: str) -> None:
+    """Publish a local folder for programs that know no manifest; never over a folder that is there.
+
+    Args:
+        local: The folder to copy.
+        path: The target.
+        last: The file without which readers do not use the folder: on object stores it is written after all others.
+    """
+    if protocol_of(path) in RENAMING:
+        _put_new_by_rename(Path(local), path)
+        return
+    _refuse_existing(join(path, last), path)
+    _upload(Path(local), path, last)
 
 
 def get_folder(path: str, local: str | Path) -> None:
@@ -130,6 +143,32 @@ def _put_by_rename(local: Path, path: str) -> None:
     files.delete(old)
 
 
+def _put_new_by_rename(local: Path, path: str) -> None:
+    aside = sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.tmp")
+    try:
+        make_parent(path)
+        _upload(local, aside)
+        sync_content(aside)
+        _refuse_existing(path, path)
+        try:
+            files.rename(aside, path)  # it fails where a folder with files has appeared meanwhile
+        except StorageError:
+            _refuse_existing(path, path)
+            raise
+        sync_name(path)
+    except BaseException:
+        files.delete(aside)
+        raise
+
+
+def _refuse_existing(mark: str, path: str) -> None:
+    if files.exists(mark):
+        raise StorageError(
+            f"Expected no folder at the target. Received: path={path!r}, which exists.",
+            fix="Choose another path, or allow overwriting it.",
+        )
+
+
 def _put_by_manifest(local: Path, path: str) -> None:
     prefix = f"files-{uuid.uuid4().hex}"
     before = folder_root(path)
@@ -143,9 +182,10 @@ def _put_by_manifest(local: Path, path: str) -> None:
         files.delete(before)
 
 
-def _upload(local: Path, path: str) -> list[str]:
+def _upload(local: Path, path: str, last: str = "") -> list[str]:
     location = locate(path)
-    names = sorted(str(file.relative_to(local)) for file in local.rglob("*") if file.is_file())
+    names = [str(file.relative_to(local)) for file in local.rglob("*") if file.is_file()]
+    names.sort(key=lambda name: (name == last, name))
     with translated(path):
         location.fs.makedirs(location.path, exist_ok=True)
         for name in names:
