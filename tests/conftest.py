@@ -34,8 +34,8 @@ def prepare_environment() -> None:
     """Set what Spark's JVMs and executors inherit; before PySpark starts its first."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Functions of test modules are pickled by name, so executors must find the modules. The packages of LEAN stand in
-    # front of two that Keras imports if it can and that no node needs: a third of the time of TensorFlow's import.
+    # Functions of test modules are pickled by name, so executors must find the modules. LEAN has what makes Python
+    # processes start with half of the processor time.
     paths = [str(LEAN), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -47,6 +47,9 @@ def prepare_environment() -> None:
         "TF_CONFIG",
     ):
         os.environ.pop(foreign, None)
+    # Without byte code each of a thousand processes would compile our modules for itself.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     leaks.mark_this_process()
 
 

@@ -68,7 +68,8 @@ def await_nothing_beyond(before: Belongings, timeout: float = DEADLINE) -> None:
 
 def _is_sparks_own(command: str) -> bool:
     """Say whether it is a JVM or daemon of Spark: they come and go with ports of theirs."""
-    return any(name in command for name in ("org.apache.spark", "pyspark.daemon", "pyspark/daemon"))
+    daemons = ("pyspark.daemon", "pyspark/daemon", "tests.python_daemon")
+    return any(name in command for name in ("org.apache.spark", *daemons))
 
 
 def _listening(process: psutil.Process) -> set[int]:

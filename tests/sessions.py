@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 SLOTS = 2
 START_TIMEOUT = 120.0
+DAEMON = "tests.python_daemon"
+DAEMON_SETTING = "spark.python.daemon.module"
 SETTINGS = {
+    DAEMON_SETTING: DAEMON,  # those of a file, and a Connect server's, come instead of spark-defaults.conf
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -64,7 +67,7 @@ class Sessions:
 
 
 def make_spark_home(folder: Path) -> Path:
-    """Make a SPARK_HOME of links to the installed PySpark.
+    """Make a SPARK_HOME of links to the installed PySpark, with a daemon whose Python workers start in no time.
 
     The Workers of local-cluster write into ``$SPARK_HOME/work``, into a folder named after the second in which the
     application began: two processes that start one in the same second would share it.
@@ -74,8 +77,10 @@ def make_spark_home(folder: Path) -> Path:
     assert spec.origin is not None
     folder.mkdir()
     for path in Path(spec.origin).parent.iterdir():
-        if path.name != "work":
+        if path.name not in ("work", "conf"):
             (folder / path.name).symlink_to(path)
+    (folder / "conf").mkdir()
+    (folder / "conf" / "spark-defaults.conf").write_text(f"{DAEMON_SETTING} {DAEMON}\n")
     return folder
 
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import emberflow as ef
-from tests.sessions import SETTINGS
+from tests.sessions import DAEMON, SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUNS = 100
-KINDS = {"pyspark.daemon": "python", "CoarseGrainedExecutorBackend": "executors", "SparkSubmit": "jvm"}
+KINDS = {DAEMON: "python", "CoarseGrainedExecutorBackend": "executors", "SparkSubmit": "jvm"}
 
 
 def holdings() -> dict[str, int]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import cloudpickle
 
+from emberflow._collector import pause_collector_for_import
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
 from emberflow._node.feed_receiver import receive_feed
@@ -54,6 +55,7 @@ def main() -> None:
     spec: NodeSpec = pickle.loads(job.read_bytes())
     job.unlink()
     task.listen()
+    pause_collector_for_import("tensorflow")
 
     ending = _work(spec, task, feed)
     _flush()

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from emberflow._collector import collector_paused
 from emberflow._task.node_log import STANDARD_ERROR, without_noise
 
 
@@ -13,7 +14,7 @@ def start_tensorflow() -> None:
     """Import TensorFlow and let it look for devices: in local mode the user's terminal would show what it prints."""
     if "tensorflow" in sys.modules:
         return
-    with _noise_left_out():
+    with _noise_left_out(), collector_paused():
         import tensorflow as tf
 
         tf.config.list_physical_devices()

@@ -1,3 +1,0 @@
-"""Stands in front of the real package in the processes that tests start: no node needs it, and Keras imports it."""
-
-raise ImportError("sklearn is left out of the processes that tests start; see tests/conftest.py")
