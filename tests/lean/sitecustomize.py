@@ -5,6 +5,9 @@ Keras imports each of these packages where it finds them. The import of TensorFl
 
 import sys
 from contextlib import suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 NODES = ("emberflow._node.main", "tests.tensorflow.parallel_rank")
@@ -13,16 +16,17 @@ if any(node in sys.orig_argv for node in NODES):
     LEFT_OUT.add("pandas")  # which Spark's Python workers need
 
 
-class Missing:
-    """Says of some packages that they are not installed."""
+class LeaveOut(MetaPathFinder, Loader):
+    """Finds the packages that are left out, and fails to import them."""
 
-    @staticmethod
-    def find_spec(name: str, *_: Any) -> None:
-        if name in LEFT_OUT:
-            raise ModuleNotFoundError(f"No module named {name!r}: see tests/lean", name=name)
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in LEFT_OUT else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        raise ImportError(f"{module.__name__} is left out of the processes that tests start; see tests/lean")
 
 
-sys.meta_path.insert(0, Missing)  # type: ignore[arg-type]
+sys.meta_path.insert(0, LeaveOut())
 
 with suppress(ImportError):  # a Python in whose environment there is no Emberflow
     from emberflow._collector import pause_collector_for_import
