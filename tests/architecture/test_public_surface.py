@@ -31,6 +31,12 @@ def test_the_import_brings_no_heavy_module() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_an_estimators_nodes_do_not_wait_for_spark() -> None:
+    code = "import sys, emberflow.ml.trainers; print('pyspark' in sys.modules, 'tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_options_of_run_can_only_be_given_by_name() -> None:
     parameters = list(inspect.signature(emberflow.run).parameters.values())
     assert [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY] == ["fn"]
