@@ -158,7 +158,7 @@ def run(
         facts = read_facts(session, config.gpu_resource)
         check_facts(facts, config)
         least = getattr(fn, "least_value_bytes", 0)
-        spec = data_spec(run_data, config, keeps_off_disk=facts.encrypts_files)
+        spec = data_spec(run_data, config)
         program = Program(fn=shipment, least_value=least, data=run_data, spec=spec)
         return _run(session, program, config, facts)
 
@@ -211,6 +211,7 @@ def _plan(
         gpu_resource=facts.gpu_resource,
         transport=_transport(config, nodes, may_be_clear=may_be_clear),
         encrypt=is_encrypted,
+        encrypts_files=facts.encrypts_files,
         allows_tf_servers=may_be_clear,
         strategy=config.strategy,
         tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,

@@ -105,6 +105,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> 
         python=sys.version_info[:2],
         gpus=gpus,
         gpu_resource=facts.gpu_resource,
+        encrypts_files=facts.encrypts_files,
     )
 
 

@@ -13,7 +13,7 @@ import cloudpickle
 
 from emberflow._driver.events import Events, JobFailed
 from emberflow._driver.hub import Hub
-from emberflow._node.main import JOB_FILE, NodeSpec
+from emberflow._node.node_spec import NodeSpec, send_spec
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import assign_roles
 from emberflow._protocol.codec import Message
@@ -21,6 +21,7 @@ from emberflow._protocol.driver_messages import Cluster, Quit
 from emberflow._protocol.frames import Channel
 from emberflow._protocol.node_messages import Leave, NodeExited, Ready, StartNode
 from emberflow._protocol.outcome import Ending, Outcome
+from emberflow._protocol.sealed_file import LocalFile
 from emberflow._task.driver_connection import dial
 from emberflow._task.events import TaskEvent
 from emberflow._task.node_monitor import NodeMonitor
@@ -86,9 +87,10 @@ def real_node(
     devices: tuple[str, ...] = (),
     *,
     from_file: bool = False,
+    encrypts_files: bool = False,
 ) -> Iterator[RealNode]:
     """Run a node for the length of the block."""
-    plan = plan_of(workers)
+    plan = plan_of(workers, encrypts_files=encrypts_files)
     folder = tmp_path / "node"
     (folder / "work").mkdir(parents=True)
     spec = NodeSpec(
@@ -102,13 +104,15 @@ def real_node(
     )
     if from_file:
         (folder / "function.pickle").write_bytes(spec.fn)
-        spec = dataclasses.replace(spec, fn=b"", fn_path=str(folder / "function.pickle"))
-    (folder / JOB_FILE).write_bytes(cloudpickle.dumps(spec))
+        spec = dataclasses.replace(
+            spec, fn=b"", fn_file=LocalFile(path=str(folder / "function.pickle"), size=len(spec.fn))
+        )
     environment = dict(os.environ) | {"EMBERFLOW_RUN": plan.run_id, "PYTHONUNBUFFERED": "1"}
     with running_node(folder, environment) as child:
         monitor = NodeMonitor(child, None, forward_logs=False, heartbeat_limit=heartbeat_limit)
         try:
-            monitor.send_to_node(StartNode(str(folder), sys.path))
+            send_spec(child.feed, spec)
+            monitor.send_to_node(StartNode(sys.path))
             yield RealNode(child, monitor, folder)
         finally:
             monitor.close()

@@ -20,10 +20,11 @@ from emberflow._feed.arrays import KEY
 from emberflow._feed.arrow_to_numpy import can_view, flat_arrays_of, view_of
 from emberflow._feed.digest import digest_of
 from emberflow._feed.element_types import ElementType
-from emberflow._feed.row_windows import WindowReader, flat_arrays_of_batch, group_columns
+from emberflow._feed.row_windows import flat_arrays_of_batch, group_columns
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, observe
 from emberflow._feed.shards import Shards, merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
+from emberflow._feed.staged_rows import fetch_from
 from emberflow._feed.tensor_columns import Column, ColumnOptions, check_fit, plan_columns
 from emberflow.errors import ConfigError, DataError
 
@@ -150,25 +151,26 @@ def test_a_type_becomes_its_tensor(tmp_path: Path, case: Any) -> None:
     assert len(flat_arrays_of(column, array.slice(0, 0))[0]) == 0
 
 
+@pytest.mark.parametrize("encrypts", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any) -> None:
+def test_a_type_survives_the_spool_in_any_order(tmp_path: Path, case: Any, encrypts: bool) -> None:
     _, array, column_options, *_, rows = case
     count = 5 * len(array)
     whole = pa.RecordBatch.from_arrays([pa.array(range(count)), pa.concat_arrays([array] * 5)], [KEY, "c"])
-    with SpoolWriter(tmp_path, chunk_bytes=1) as writer:
+    with SpoolWriter(tmp_path, chunk_bytes=1, encrypts=encrypts) as writer:
         for start in range(0, count, 2):
             writer.write(whole.slice(start, 2))
         file = writer.finish()
-    spool = Spool(file)
+    spool = Spool(file, memory=100)
     file.close()
     columns = plan_columns(
         merge_shards([file.facts]),
         ColumnOptions(**{name: {"c": value} for name, value in column_options.items()}),
     )
     parts = group_columns(list(columns.values()))
-    fetch = WindowReader(spool, parts).fetch
+    fetch = fetch_from(spool, parts)
     for order in (np.arange(count), np.random.default_rng(1).permutation(count), np.arange(0)):
-        wire = fetch(order)
+        wire = fetch(order, 0, len(order))
         values = [wire[0][0], *wire[1:]] if parts[0].stacked else wire
         assert rows_of(columns["c"], values) == [rows[at % len(rows)] for at in order]
 

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from emberflow._node.main import TEXT_LIMIT
 from emberflow._protocol.node_messages import NodeExited, Raised, Returned
+from emberflow._protocol.sealed_file import LocalFile
 from emberflow._task.events import NodeStopped
 from tests.unit.nodes import WITHIN, real_node
 
@@ -53,6 +55,27 @@ def test_a_function_sees_its_place_in_the_cluster(tmp_path: Path) -> None:
         assert isinstance(said, Returned)
         spec = {"chief": ["a:1"], "worker": ["b:2"]}
         assert node.value() == (1, "worker", 0, 2, False, 0, spec, ())
+        assert node.leave() == 0
+
+
+def test_where_files_are_encrypted_the_value_is_and_no_file_holds_the_spec(tmp_path: Path) -> None:
+    text = "a value that nobody else may read"
+
+    def files(ctx: Any) -> list[Any]:
+        folder = ctx.work_dir.parent
+        return [text, [str(path) for path in folder.rglob("*") if path.is_file()]]
+
+    with real_node(files, tmp_path, encrypts_files=True) as node:
+        returned = node.run()
+        kept = LocalFile(
+            path=str(node.folder / "value.pickle"),
+            size=returned.value_bytes,
+            key=bytes.fromhex(returned.value_key),
+        )
+        assert text.encode() not in (node.folder / "value.pickle").read_bytes()
+        with kept.open() as file:
+            assert cloudpickle.load(file) == [text, []]
+        assert returned.value_key not in repr(returned)
         assert node.leave() == 0
 
 

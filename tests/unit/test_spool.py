@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberflow._feed import spool as spool_module
 from emberflow._feed.arrays import KEY
 from emberflow._feed.digest import add_digests, digest_of
-from emberflow._feed.row_windows import WindowReader, group_columns
+from emberflow._feed.row_windows import group_columns
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolFile, SpoolWriter
+from emberflow._feed.staged_rows import fetch_from
 from emberflow._feed.tensor_columns import plan_columns
 from emberflow.errors import DataError, StorageError
 
@@ -28,7 +28,7 @@ def batch_of(keys: list[int]) -> Any:
     )
 
 
-def spool_of(folder: Path | None, batches: list[Any], **options: Any) -> SpoolFile:
+def spool_of(folder: Path, batches: list[Any], **options: Any) -> SpoolFile:
     with SpoolWriter(folder, **options) as writer:
         for batch in batches:
             writer.write(batch)
@@ -39,9 +39,9 @@ def test_rows_come_back_in_the_order_of_their_keys(tmp_path: Path) -> None:
     file = spool_of(tmp_path, [batch_of([5, 3]), batch_of([]), batch_of([9, 0, 4])], chunk_bytes=1)
     spool = Spool(file)
     file.close()
-    fetch = WindowReader(spool, group_columns(list(plan_columns(merge_shards([file.facts])).values()))).fetch
-    assert fetch(np.arange(5))[0].tolist() == [[0, 30, 40, 50, 90]]
-    assert fetch(np.array([4, 0, 2]))[0].tolist() == [[90, 0, 40]]
+    fetch = fetch_from(spool, group_columns(list(plan_columns(merge_shards([file.facts])).values())))
+    assert fetch(np.arange(5), 0, 5)[0].tolist() == [[0, 30, 40, 50, 90]]
+    assert fetch(np.array([4, 0, 2, 1]), 0, 3)[0].tolist() == [[90, 0, 40]]
     assert [batch.to_pydict() for batch in spool.batches()] == [{"x": [50, 30]}, {"x": [90, 0, 40]}]
     assert (spool.rows, len(spool.chunks)) == (5, 2)
 
@@ -107,27 +107,6 @@ def test_nothing_is_in_the_folder_at_any_time(tmp_path: Path) -> None:
         file = writer.finish()
     assert os.fstat(file.fd).st_mode & 0o777 == 0o600
     file.close()
-
-
-def test_rows_that_must_not_be_on_disk_are_in_memory_and_read_the_same(tmp_path: Path) -> None:
-    batches = [batch_of([5, 3]), batch_of([9, 0, 4])]
-    on_disk, in_memory = spool_of(tmp_path, batches), spool_of(None, batches)
-    assert str(Path(f"/proc/self/fd/{in_memory.fd}").readlink()).startswith("/memfd:emberflow-spool")
-    assert str(tmp_path) in str(Path(f"/proc/self/fd/{on_disk.fd}").readlink())
-    assert in_memory.facts == on_disk.facts
-    one, other = Spool(on_disk), Spool(in_memory)
-    for file in (on_disk, in_memory):
-        file.close()
-    assert [chunk.to_pylist() for chunk in one.chunks] == [chunk.to_pylist() for chunk in other.chunks]
-    assert one.order is not None
-    assert (one.order == other.order).all()
-
-
-def test_rows_in_memory_leave_some_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_module, "_available_memory", lambda: spool_module.MEMORY_MARGIN + 10)
-    with pytest.raises(DataError, match=r"spark\.io\.encryption\.enabled.*256 MB left") as caught:
-        spool_of(None, [batch_of(list(range(100)))])
-    assert "cache=False" in caught.value.fix
 
 
 def test_an_abandoned_writer_leaves_no_descriptor(tmp_path: Path) -> None:
@@ -218,10 +197,10 @@ def test_a_shard_larger_than_the_memory_it_may_take(tmp_path: Path) -> None:
 _LARGE = """
 import sys
 import numpy as np, pyarrow as pa
-from emberflow._feed import spool as spool_module
 from emberflow._feed.arrays import KEY
 from emberflow._feed.tensor_columns import plan_columns
-from emberflow._feed.row_windows import WindowReader, group_columns, window_rows
+from emberflow._feed.row_windows import group_columns, window_rows
+from emberflow._feed.staged_rows import fetch_from
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 
@@ -241,10 +220,10 @@ with SpoolWriter(sys.argv[1]) as writer:
     file = writer.finish()
 spool = Spool(file)
 columns = list(plan_columns(merge_shards([file.facts])).values())
-fetch, rows = WindowReader(spool, group_columns(columns)).fetch, window_rows(spool, columns)
+fetch, rows = fetch_from(spool, group_columns(columns)), window_rows(spool, columns)
 order = np.random.default_rng(0).permutation(spool.rows)
 for start in range(0, spool.rows, rows):
-    (values,) = fetch(order[start:start + rows])
+    (values,) = fetch(order, start, min(start + rows, spool.rows))
     assert (values[:, 783] == order[start:start + rows] // 1000 * 1000).all()
     peak = max(peak, own_memory())
 print(file.facts.bytes, peak - before)

@@ -23,6 +23,7 @@ from emberflow._driver.value_server import ValueServer, drop_stored, fetch_store
 from emberflow._plan.plan import CheckpointPlan, RunPlan
 from emberflow._protocol.file_transfer import VALUE, receive_size, send_request, send_size
 from emberflow._protocol.outcome import Ending, ValueRoute
+from emberflow._protocol.sealed_file import LocalFile, SealedWriter
 from emberflow._task.driver_connection import dial_values
 from emberflow._task.value_client import ValueClient, ValuePlan, value_path
 from emberflow.errors import ClusterError, EmberflowError, StorageError
@@ -50,10 +51,13 @@ class Driver:
         self.hub.on_values = self.server.admit
         self.shipment = shipment
 
-    def delivery(self, rank: int = 0, key: bytes = KEY, **more: Any) -> ValueClient:
+    def delivery(
+        self, rank: int = 0, key: bytes = KEY, encrypts_files: bool = False, **more: Any
+    ) -> ValueClient:
         size = 0 if self.shipment.data else self.shipment.size
         told = ValuePlan(function_bytes=size, **more)
-        return ValueClient(told, dialled_plan(self.hub.port), key, rank, has_driver=True)
+        plan = dialled_plan(self.hub.port, encrypts_files=encrypts_files)
+        return ValueClient(told, plan, key, rank, has_driver=True)
 
 
 @contextlib.contextmanager
@@ -87,16 +91,48 @@ def test_a_large_function_is_pickled_into_a_file_and_every_task_gets_all_of_it(t
                 folder = tmp_path / str(rank)
                 folder.mkdir()
                 with contextlib.closing(running.delivery(rank)) as delivery:
-                    path = Path(delivery.fetch_function(folder))
+                    file = delivery.fetch_function(folder)
+                assert file is not None
+                path = Path(file.path)
                 assert pickle.loads(path.read_bytes())(None) == data
                 assert path.stat().st_mode & 0o777 == 0o600
         assert shipment.read() == path.read_bytes()
 
 
+def test_where_files_are_encrypted_the_function_is_and_only_its_key_opens_it(tmp_path: Path) -> None:
+    data = os.urandom(64) * (INLINE_LIMIT // 64 + 1)
+    with (
+        contextlib.closing(shipment_of(holding(data), is_connect=False)) as shipment,
+        driver(shipment) as running,
+        contextlib.closing(running.delivery(encrypts_files=True)) as delivery,
+    ):
+        file = delivery.fetch_function(tmp_path)
+    assert file is not None
+    assert data[:64] not in Path(file.path).read_bytes()
+    with file.open() as opened:
+        assert pickle.load(opened)(None) == data
+    with pytest.raises(StorageError, match="must be read as it was written"):
+        dataclasses.replace(file, key=bytes(16)).open().read()
+    assert repr(file.key) not in repr(file)
+
+
+def test_a_large_value_that_is_encrypted_on_disk_arrives_as_it_was(tmp_path: Path) -> None:
+    data = os.urandom(3 * MB + 3)
+    with (tmp_path / "value").open("wb") as file:
+        sealed = SealedWriter(file.fileno())
+        sealed.write(data)
+        sealed.finish()
+    kept = LocalFile(path=file.name, size=len(data), key=sealed.key)
+    with driver() as running, contextlib.closing(running.delivery()) as delivery, kept.open() as value:
+        assert delivery.deliver(value, len(data)) == (Ending.RETURNED, {"value_route": ValueRoute.DRIVER})
+        with running.server.take(0) as taken:
+            assert taken.read() == data
+
+
 def test_a_small_function_goes_with_the_orders_and_needs_no_connection(tmp_path: Path) -> None:
     shipment = shipment_of(lambda _: 7, is_connect=False)
     assert pickle.loads(shipment.data)(None) == 7
-    assert ValueClient(ValuePlan(), plan_of(2), KEY, 1).fetch_function(tmp_path) == ""
+    assert ValueClient(ValuePlan(), plan_of(2), KEY, 1).fetch_function(tmp_path) is None
 
 
 def test_a_large_value_comes_whole_after_the_function_on_the_same_connection(tmp_path: Path) -> None:

@@ -76,13 +76,12 @@ def read_data(data: Any) -> RunData:
     return RunData(frames=frames, files=files)
 
 
-def data_spec(data: RunData, config: RunConfig, *, keeps_off_disk: bool = False) -> DataSpec:
+def data_spec(data: RunData, config: RunConfig) -> DataSpec:
     """Return what the tasks receive; files are listed here once, so that all ranks see the same.
 
     Args:
         data: What there is.
         config: The options of the run.
-        keeps_off_disk: Whether rows are kept in memory, since Spark encrypts its local files.
     """
     if not config.cache and len(data.frames) + len(data.files) != 1:
         raise ConfigError(
@@ -97,7 +96,6 @@ def data_spec(data: RunData, config: RunConfig, *, keeps_off_disk: bool = False)
         cache=config.cache,
         spool_dir=config.spool_dir,
         spool_limit=config.spool_limit,
-        keeps_off_disk=keeps_off_disk,
     )
 
 

@@ -48,6 +48,10 @@ class Shipment:
         assert self._file is not None  # noqa: S101 - only asked where there is no data, for the type checker
         return self._file.fileno()
 
+    def read_at(self, size: int, position: int) -> bytes:
+        """Return some bytes of the file, whose own position stays: several threads may send it at once."""
+        return os.pread(self.fileno(), size, position)
+
     def read(self) -> bytes:
         """Return all bytes, wherever they are."""
         if self._file is None:

@@ -98,7 +98,7 @@ class ValueServer:
                     sock.settimeout(self._timeout)
                     if kind == FETCH:
                         send_size(sock, self._shipment.size)
-                        send_file(sock, self._shipment.fileno(), self._shipment.size)
+                        send_file(sock, self._shipment.read_at, self._shipment.size)
                     else:
                         self._receive(sock, rank, size)
                     sock.settimeout(None)

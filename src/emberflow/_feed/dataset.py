@@ -10,9 +10,10 @@ from emberflow._feed.feed_progress import Progress
 from emberflow._feed.padding import PadOptions
 from emberflow._feed.pipeline import Arrange, ConsumedTag, make_batches
 from emberflow._feed.position import Position
-from emberflow._feed.row_windows import WindowReader, group_columns, window_rows
+from emberflow._feed.row_windows import group_columns, window_rows
 from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool
+from emberflow._feed.staged_rows import fetch_from
 from emberflow._feed.tensor_columns import Column, ColumnOptions, Shape, plan_columns
 from emberflow._plan.steps import batch_shares
 from emberflow.config import check_count
@@ -162,7 +163,7 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
     epochs = Epochs(
         plan,
         plan.start(options.start_at, strict=options.strict_resume),
-        WindowReader(shard.spool, groups).fetch,
+        fetch_from(shard.spool, groups),
         window_rows(shard.spool, columns),
         progress or Progress(),
     )

@@ -19,6 +19,9 @@ WINDOW_STEPS = 4096  # empty steps hold no bytes: this bounds a window of them
 
 _log = logging.getLogger("emberflow")
 
+Fetch = Callable[[Rows, int, int], FlatArrays]
+"""Returns the rows of an epoch's order from the second argument up to the third."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
@@ -157,7 +160,7 @@ class Epochs:
         self,
         plan: EpochPlan,
         start: EpochSegment,
-        fetch: Callable[[Rows], FlatArrays],
+        fetch: Fetch,
         window: int,
         progress: Progress,
     ) -> None:
@@ -208,7 +211,7 @@ class Epochs:
             with self.progress.working():
                 bounds = segment.bounds(first, last)
                 start, stop = int(bounds[0]), int(bounds[-1])
-                arrays = self._fetch(order[start:stop])
+                arrays = self._fetch(order, start, stop)
                 tags = np.array([self._tag(segment, step + 1) for step in range(first, last)], np.int64)
             self.progress.rows += stop - start
             self.progress.bytes += sum(values.nbytes for values in arrays)

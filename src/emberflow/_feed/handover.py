@@ -1,7 +1,7 @@
 """From the task's process to the node's: a finished spool as a file descriptor, or a stream of record batches.
 
 The task writes the spool itself and passes the open file: rows are not copied between processes, and there is no path
-that another process could open or that could be left behind.
+that another process could open or that could be left behind. The key of an encrypted spool goes with it.
 """
 
 import json
@@ -22,7 +22,8 @@ from emberflow.errors import DataError
 
 def send_spool(sock: socket.socket, name: str, file: SpoolFile) -> None:
     """Send a finished spool over a Unix socket; the caller closes its own descriptor."""
-    text = json.dumps([name, file.facts.to_json()]).encode()
+    key = None if file.key is None else file.key.hex()
+    text = json.dumps([name, file.facts.to_json(), key]).encode()
     socket.send_fds(sock, [LENGTH.pack(len(text))], [file.fd])
     sock.sendall(text)
 
@@ -35,7 +36,7 @@ def receive_spool(sock: socket.socket) -> tuple[str, SpoolFile]:
     head, fds, _, _ = socket.recv_fds(sock, LENGTH.size, 1)
     try:
         head += receive_exactly(sock, LENGTH.size - len(head))
-        name, facts = json.loads(receive_exactly(sock, *LENGTH.unpack(head)))
+        name, facts, key = json.loads(receive_exactly(sock, *LENGTH.unpack(head)))
         if not fds:
             raise _broken_off()
     except BaseException as error:
@@ -44,7 +45,10 @@ def receive_spool(sock: socket.socket) -> tuple[str, SpoolFile]:
         if isinstance(error, ConnectionResetError):
             raise _broken_off() from error
         raise
-    return name, SpoolFile(fd=fds[0], facts=ShardFacts.from_json(facts))
+    file = SpoolFile(
+        fd=fds[0], facts=ShardFacts.from_json(facts), key=None if key is None else bytes.fromhex(key)
+    )
+    return name, file
 
 
 class ReaderGoneError(BrokenPipeError):

@@ -5,7 +5,7 @@ column. So the rows of many batches are fetched together, chunk by chunk, and or
 window into batches, outside of Python.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,27 +67,61 @@ def window_rows(spool: Spool, columns: Sequence[Column]) -> int:
     if not spool.rows:
         return 1
     tops = {column.leaf.path[0] for column in columns}
-    row = sum(int(chunk.column(name).nbytes) for chunk in spool.chunks for name in tops) / spool.rows
+    row = spool.bytes_per_row(tops)
     nanoseconds = 5 + row / max(1, len(columns)) / 4  # to copy one value
     wanted = 0.0 if row >= WIDE_ROW else len(spool.chunks) * _CHUNK_NANOSECONDS / nanoseconds
     least, most = _LEAST_BYTES / max(1.0, row), _MOST_BYTES / max(1.0, row)
     return int(max(1, min(max(least, wanted), most, _MOST_ROWS)))
 
 
-class WindowReader:
-    """Fetches rows of a spool as the arrays that `group_columns` describes."""
+@dataclass(frozen=True, kw_only=True)
+class HeldRows:
+    """Some columns of rows that are mapped or in memory, chunk by chunk.
 
-    def __init__(self, spool: Spool, groups: Sequence[TensorGroup]) -> None:
-        self._spool = spool
+    Attributes:
+        pieces: Each column's values in each chunk, by the column's name: a numpy array (`piece_of`), or Arrow's.
+        starts: The number of each chunk's first row, and at the end the number of all rows.
+        order: The place of the row at each position; None where both are the same.
+    """
+
+    pieces: Mapping[str, Sequence[Any]]
+    starts: Rows
+    order: Rows | None
+
+    def places(self, positions: Rows) -> Rows:
+        """Return the places of the rows at these positions."""
+        return positions if self.order is None else self.order[positions]
+
+
+def held_rows(spool: Spool, columns: Sequence[Column]) -> HeldRows:
+    """Return columns of a spool whose chunks are held, zero copy."""
+    pieces = {column.name: [piece_of(column, spool, chunk) for chunk in spool.chunks] for column in columns}
+    return HeldRows(pieces=pieces, starts=spool.starts, order=spool.order)
+
+
+def piece_of(column: Column, spool: Spool, chunk: Any) -> Any:
+    """Return a column's values in one chunk without a copy: for numpy if possible, since it takes rows faster."""
+    array = column.leaf.array_in(chunk)
+    return view_of(column, array) if can_view(column, spool.facts.columns[column.name]) else array
+
+
+class WindowReader:
+    """Fetches rows as the arrays that `group_columns` describes; `buffers` may be shared with other readers."""
+
+    def __init__(
+        self, held: HeldRows, groups: Sequence[TensorGroup], buffers: BufferPool | None = None
+    ) -> None:
+        self._held = held
         self._groups = groups
-        self._buffers = BufferPool()
+        self._buffers = buffers or BufferPool()
         self._sources = [
-            [_SpoolColumn(spool, column, self._buffers) for column in group.columns] for group in groups
+            [_HeldColumn(column, held.pieces[column.name], self._buffers) for column in group.columns]
+            for group in groups
         ]
 
     def fetch(self, positions: Rows) -> FlatArrays:
         """Return the rows at these canonical positions, in this order."""
-        selection = _RowSelection(self._spool.places(positions), self._spool.starts)
+        selection = RowSelection(self._held.places(positions), self._held.starts)
         arrays: FlatArrays = []
         for group, sources in zip(self._groups, self._sources, strict=True):
             if group.stacked:
@@ -109,7 +143,7 @@ def flat_arrays_of_batch(groups: Sequence[TensorGroup], batch: Any) -> FlatArray
     return arrays
 
 
-class _RowSelection:
+class RowSelection:
     """Some rows of a file: their chunks, and how to order them."""
 
     def __init__(self, places: Rows, starts: Rows) -> None:
@@ -135,18 +169,16 @@ class _RowSelection:
             yield chunk, start, stop, self._ranked[start:stop] - self._starts[chunk]
 
 
-class _SpoolColumn:
-    """One column of a spool, chunk by chunk."""
+class _HeldColumn:
+    """One column, chunk by chunk."""
 
-    def __init__(self, spool: Spool, column: Column, buffers: BufferPool) -> None:
+    def __init__(self, column: Column, pieces: Sequence[Any], buffers: BufferPool) -> None:
         self._column = column
         self._buffers = buffers
-        self._arrays = [column.leaf.array_in(chunk) for chunk in spool.chunks]
-        self._views: list[NDArray[Any]] | None = None
-        if spool.chunks and can_view(column, spool.facts.columns[column.name]):
-            self._views = [view_of(column, array) for array in self._arrays]
+        self._arrays = pieces
+        self._views = pieces if pieces and isinstance(pieces[0], np.ndarray) else None
 
-    def fetch(self, selection: _RowSelection) -> FlatArrays:
+    def fetch(self, selection: RowSelection) -> FlatArrays:
         """Return the selected rows in the requested order."""
         if self._views is None:
             return flat_arrays_of(self._column, self._taken(selection))
@@ -154,7 +186,7 @@ class _SpoolColumn:
         self.fill(rows, selection)
         return [rows]
 
-    def fill(self, rows: NDArray[Any], selection: _RowSelection) -> None:
+    def fill(self, rows: NDArray[Any], selection: RowSelection) -> None:
         """Write the selected rows into an array."""
         if self._views is None:
             rows[:] = flat_arrays_of(self._column, self._taken(selection))[0]
@@ -164,7 +196,7 @@ class _SpoolColumn:
         else:
             self._take_twice(self._views, rows, selection)
 
-    def _take_twice(self, views: list[NDArray[Any]], rows: NDArray[Any], selection: _RowSelection) -> None:
+    def _take_twice(self, views: Sequence[NDArray[Any]], rows: NDArray[Any], selection: RowSelection) -> None:
         """Take the rows chunk by chunk, then order them.
 
         Numpy's indexing would copy twice as well, the first time into new memory, which the kernel clears at a higher
@@ -179,7 +211,7 @@ class _SpoolColumn:
         else:
             rows[:] = ranked[selection.back]
 
-    def _taken(self, selection: _RowSelection) -> Any:
+    def _taken(self, selection: RowSelection) -> Any:
         if not selection.rows:
             return pa.array([], self._column.leaf.type)
         if selection.in_order:

@@ -1,7 +1,7 @@
 """The spool: one shard as an uncompressed Arrow file on local disk, written once, then mapped; it has no name.
 
-Where local files must be encrypted it is in memory instead: rows are read in any order, thousands at a time, so that
-an encrypted file would have to be decrypted as a whole anyway.
+Where local files must be encrypted it is (`_protocol/sealed_file.py`): a reader decrypts it once if all of it may be
+held in memory, else chunk by chunk (`_feed/staged_rows.py`).
 
 The kernel frees the nameless file with the last process that holds it open, also after kill -9. Rows stay in the
 order of arrival; the canonical order is that of their keys, and only the keys are sorted. So it needs eight bytes
@@ -9,12 +9,11 @@ of memory per row, however large the rows are.
 """
 
 import errno
-import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,10 +25,12 @@ from numpy.typing import NDArray
 from emberflow._feed.arrays import KEY, RESERVED, without_views, word_view
 from emberflow._feed.digest import add_digests, digest_of
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, add_facts, observe
+from emberflow._feed.spool_chunks import SealedChunks, cut_off, mapped_chunks, sealed_chunks
+from emberflow._protocol.sealed_file import SealedWriter
 from emberflow.errors import DataError, StorageError
 
 CHUNK_BYTES = 32 << 20  # few large chunks make random access fast; this much is held while writing
-MEMORY_MARGIN = 256 << 20  # bytes that a spool in memory leaves to the host
+MEMORY = 1 << 30  # most bytes of an encrypted spool that its reader holds decrypted
 WIDE_ROW = 16 << 10  # bytes; rows of this size are found as fast in small chunks, and one copy is saved
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -37,10 +38,17 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, kw_only=True)
 class SpoolFile:
-    """An open spool without a name: its descriptor and the facts of its content. The holder closes it."""
+    """An open spool without a name: its descriptor and the facts of its content. The holder closes it.
+
+    Attributes:
+        fd: The descriptor.
+        facts: What it holds.
+        key: With which it is encrypted; None where it is not.
+    """
 
     fd: int
     facts: ShardFacts
+    key: bytes | None = field(default=None, repr=False)
 
     def close(self) -> None:
         """Close the descriptor, which frees the disk space."""
@@ -51,13 +59,19 @@ class SpoolWriter:
     """Writes record batches into a new spool. Use it as a context manager, or end it by `finish`.
 
     Args:
-        folder: Where the file is; None keeps it in memory.
+        folder: Where the file is.
         limit: Most bytes of it.
         chunk_bytes: Bytes of one record batch of it.
+        encrypts: Whether the file is encrypted.
     """
 
     def __init__(
-        self, folder: str | Path | None, *, limit: int | None = None, chunk_bytes: int = CHUNK_BYTES
+        self,
+        folder: str | Path,
+        *,
+        limit: int | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        encrypts: bool = False,
     ) -> None:
         self._folder = folder
         self._limit = limit
@@ -65,15 +79,20 @@ class SpoolWriter:
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
         self._fd = -1
+        self._sealed: SealedWriter | None = None
         self._sink: Any = None
         self._writer: Any = None
         self._schema: Any = None
         self._rows = self._digest = 0
         self._columns: dict[str, ColumnFacts] = {}
         with self._translated():
-            self._fd = os.memfd_create("emberflow-spool") if folder is None else _nameless_file(folder)
-            # Arrow opens files by path only; with its own descriptor it writes without calling Python.
-            self._sink = pa.OSFile(f"/proc/self/fd/{self._fd}", "wb")
+            self._fd = _nameless_file(folder)
+            if encrypts:
+                self._sealed = SealedWriter(self._fd)
+                self._sink = pa.PythonFile(self._sealed, "w")
+            else:
+                # Arrow opens files by path only; with its own descriptor it writes without calling Python.
+                self._sink = pa.OSFile(f"/proc/self/fd/{self._fd}", "wb")
 
     def write(self, batch: Any) -> None:
         """Add the rows of a record batch."""
@@ -96,8 +115,10 @@ class SpoolWriter:
             self._flush()
             if self._writer is not None:
                 self._writer.close()
+            size = self._sink.tell()
+            if self._sealed is not None:
+                self._sealed.finish()
             self._sink.close()
-            size = os.fstat(self._fd).st_size
         self._check_limit(size)
         facts = ShardFacts(
             rows=self._rows,
@@ -106,7 +127,8 @@ class SpoolWriter:
             schema=self._schema,
             columns=self._columns,
         )
-        done, self._fd = SpoolFile(fd=self._fd, facts=facts), -1
+        key = None if self._sealed is None else self._sealed.key
+        done, self._fd = SpoolFile(fd=self._fd, facts=facts, key=key), -1
         return done
 
     def abandon(self) -> None:
@@ -129,9 +151,7 @@ class SpoolWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        batches, self._waiting, waiting_bytes, self._waiting_bytes = self._waiting, [], self._waiting_bytes, 0
-        if self._folder is None:
-            self._check_memory(waiting_bytes)
+        batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
         with self._translated():
             if self._writer is None:
                 self._writer = pa.ipc.new_file(self._sink, self._schema)
@@ -139,17 +159,6 @@ class SpoolWriter:
             self._writer.write_batch(whole)
             size = self._sink.tell()
         self._check_limit(size)
-
-    def _check_memory(self, needed: int) -> None:
-        """Refuse before the kernel ends a process of this host for want of memory."""
-        available = _available_memory()
-        if needed > available - MEMORY_MARGIN:
-            raise DataError(
-                "All rows of the shard must fit into memory, since Spark encrypts its local files "
-                f"(spark.io.encryption.enabled). Received: {available >> 20} MB left after {self._rows} rows.",
-                fix="Use more workers or larger executors, select fewer columns, or pass cache=False to stream the "
-                "rows once.",
-            )
 
     def _check_limit(self, size: int) -> None:
         if self._limit is not None and size > self._limit:
@@ -181,77 +190,81 @@ class Spool:
     """Reads a finished spool: its chunks in order of arrival, and the canonical order of its rows.
 
     The caller closes the file's descriptor; the mapping stays valid without it.
+
+    Attributes:
+        chunks: The record batches of the file, internal columns included.
+        memory: Most bytes of it that a reader may hold decrypted.
     """
 
-    def __init__(self, file: SpoolFile, *, schema: Any = None) -> None:
+    def __init__(
+        self, file: SpoolFile, *, name: str = "train", schema: Any = None, memory: int = MEMORY
+    ) -> None:
         """Map the file; `schema` is that of the other ranks, for a shard without a batch."""
         facts = file.facts
         self.facts = facts
         self.rows = facts.rows
+        self.memory = memory
         self.schema = facts.schema if facts.schema is not None else schema
-        self._chunks = _mapped_chunks(file) if facts.rows else []
-        self.starts = np.cumsum([0, *(chunk.num_rows for chunk in self._chunks)])
-        self.order = self._canonical_order()
+        self.chunks = self._open(file, name) if facts.rows else []
+        self.starts, self.order = self._read_order()
 
     @property
-    def chunks(self) -> list[Any]:
-        """The record batches of the file, internal columns included."""
-        return self._chunks
+    def is_held(self) -> bool:
+        """Whether every chunk is mapped or in memory; else each use of a chunk decrypts it."""
+        return not isinstance(self.chunks, SealedChunks)
+
+    def bytes_per_row(self, columns: Iterable[str]) -> float:
+        """Return how many bytes a row has in these columns, in the mean; where chunks are not held, about as many."""
+        some = self.chunks if self.is_held else self.chunks[:1]
+        part = sum(int(chunk.column(name).nbytes) for chunk in some for name in columns)
+        if self.is_held:
+            return part / self.rows
+        return part / max(1, int(some[0].nbytes)) * self.facts.bytes / self.rows
 
     def batches(self) -> Iterator[Any]:
         """Yield the rows as record batches in the order of arrival, zero copy."""
-        for chunk in self._chunks:
+        for chunk in self.chunks:
             yield chunk.select([name for name in chunk.schema.names if not name.startswith(RESERVED)])
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places in the file of the rows at these canonical positions."""
         return positions if self.order is None else self.order[positions]
 
-    def _canonical_order(self) -> NDArray[np.int64] | None:
-        if not self._chunks or self._chunks[0].schema.get_field_index(KEY) < 0:
-            return None
-        keys = np.concatenate([word_view(chunk.column(KEY)) for chunk in self._chunks])
-        steps = np.diff(keys)
-        if (steps > 0).all():
-            return None
-        order = np.argsort(keys, kind="stable")
-        if (np.diff(keys[order]) == 0).any():
-            raise DataError(
-                "Each row must arrive once. Received: two rows with one key in the shard.",
-                fix="Run again; if it happens again, report it with the output of df.explain().",
-            )
-        return order
+    def _open(self, file: SpoolFile, name: str) -> Sequence[Any]:
+        size = file.facts.bytes
+        if file.key is None:
+            return mapped_chunks(file.fd, size)
+        return sealed_chunks(file.fd, file.key, size, name, self.memory)
+
+    def _read_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """Return where each chunk begins, and the order of all rows by their keys: None if they arrived in it."""
+        if not self.rows:
+            return np.zeros(1, np.int64), None
+        has_keys = self.schema.get_field_index(KEY) >= 0
+        chunks = self.chunks
+        if isinstance(chunks, SealedChunks):
+            chunks = chunks.select([KEY if has_keys else self.schema.names[0]])
+        rows, keys = [0], []
+        for chunk in chunks:
+            rows.append(chunk.num_rows)
+            if has_keys:
+                keys.append(word_view(chunk.column(KEY)))
+        starts = np.cumsum(rows)
+        if starts[-1] != self.rows:
+            raise cut_off(f"{starts[-1]} of {self.rows} rows")
+        return starts, _canonical_order(np.concatenate(keys)) if has_keys else None
 
 
-def _mapped_chunks(file: SpoolFile) -> list[Any]:
-    size = os.fstat(file.fd).st_size
-    if size < file.facts.bytes:  # reading past the end of a mapped file would kill the process
-        raise _cut_off(f"{size} of {file.facts.bytes} bytes")
-    buffer = pa.py_buffer(mmap.mmap(file.fd, size, access=mmap.ACCESS_READ))
-    try:
-        reader = pa.ipc.open_file(pa.BufferReader(buffer))
-        chunks = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _cut_off(str(error)) from error
-    rows = sum(chunk.num_rows for chunk in chunks)
-    if rows != file.facts.rows:
-        raise _cut_off(f"{rows} of {file.facts.rows} rows")
-    return chunks
-
-
-def _cut_off(what: str) -> DataError:
-    return DataError(
-        f"The spool must be complete. Received: {what}.",
-        fix="Check the local disk of this executor for errors, then run again.",
-    )
-
-
-def _available_memory() -> int:
-    """Return how many bytes the kernel can give to processes of this host."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 1 << 62  # a kernel that does not say
+def _canonical_order(keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    if (np.diff(keys) > 0).all():
+        return None
+    order = np.argsort(keys, kind="stable")
+    if (np.diff(keys[order]) == 0).any():
+        raise DataError(
+            "Each row must arrive once. Received: two rows with one key in the shard.",
+            fix="Run again; if it happens again, report it with the output of df.explain().",
+        )
+    return order
 
 
 def _nameless_file(folder: str | Path) -> int:

@@ -41,7 +41,7 @@ def receive_feed(
         return Feed(data)
     for _ in names:
         name, file = receive_spool(sock)
-        spool = Spool(file, schema=facts[name].schema)
+        spool = Spool(file, name=name, schema=facts[name].schema)
         file.close()
         data[name] = Shard(name=name, rank=rank, spool=spool, facts=facts[name])
     return Feed(data)

@@ -25,7 +25,7 @@ from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
 from emberflow._node.feed_receiver import receive_feed
 from emberflow._node.held_port import held_port
-from emberflow._node.node_spec import JOB_FILE, VALUE_FILE, NodeSpec
+from emberflow._node.node_spec import VALUE_FILE, NodeSpec, receive_spec
 from emberflow._node.serving import ServedError
 from emberflow._node.strategy_services import StrategyServices
 from emberflow._node.task_connection import TaskConnection
@@ -33,6 +33,7 @@ from emberflow._node.tensorboard import start_tensorboard
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._protocol.driver_messages import Cluster
 from emberflow._protocol.node_messages import Raised, Ready, Returned, TensorBoardStarted
+from emberflow._protocol.sealed_file import SealedWriter
 from emberflow._protocol.sockets import address_of
 from emberflow.errors import ClusterError, ConfigError, DataError, EmberflowError, ModelError
 
@@ -51,9 +52,7 @@ def main() -> None:
     task = TaskConnection(control)
     start = task.receive_start()
     sys.path[:] = start.sys_path
-    job = Path(start.folder) / JOB_FILE
-    spec: NodeSpec = pickle.loads(job.read_bytes())
-    job.unlink()
+    spec = receive_spec(feed)
     task.listen()
     pause_collector_for_import("tensorflow")
 
@@ -104,10 +103,10 @@ def _is_refusal(error: BaseException, context: Context | None) -> TypeGuard[Embe
 
 def _load(spec: NodeSpec) -> Callable[[Context], Any]:
     """Return your function; its file in the node's own folder is deleted."""
-    if not spec.fn_path:
+    if spec.fn_file is None:
         return pickle.loads(spec.fn)  # type: ignore[no-any-return]
-    path = Path(spec.fn_path)
-    with path.open("rb") as file:
+    path = Path(spec.fn_file.path)
+    with spec.fn_file.open() as file:
         fn: Callable[[Context], Any] = pickle.load(file)
     if path.parent == Path(spec.folder):
         path.unlink()
@@ -186,13 +185,24 @@ def _returned(spec: NodeSpec, value: Any, seconds: float, rows: "Feed | None" = 
     """Write the value into the node's folder, where the task opens it."""
     path = Path(spec.folder) / VALUE_FILE
     try:
-        with path.open("wb") as file:
-            cloudpickle.dump(value, file)  # no copy of a large value in memory
+        size, key = _write_value(spec, path, value)
     except Exception as error:  # noqa: BLE001 - pickling runs the value's own code
         if spec.me.rank == 0:
             return _unpicklable(value, error, time.monotonic() - seconds)
-        path.write_bytes(cloudpickle.dumps(None))
-    return Returned(seconds, path.stat().st_size, {} if rows is None else rows.progress())
+        size, key = _write_value(spec, path, None)
+    return Returned(seconds, size, {} if rows is None else rows.progress(), key)
+
+
+def _write_value(spec: NodeSpec, path: Path, value: Any) -> tuple[int, str]:
+    """Return the size of the pickled value, and the key of its file where that is encrypted."""
+    with path.open("wb") as file:
+        if not spec.plan.encrypts_files:
+            cloudpickle.dump(value, file)  # no copy of a large value in memory
+            return file.tell(), ""
+        sealed = SealedWriter(file.fileno())
+        cloudpickle.dump(value, sealed)
+        sealed.finish()
+        return sealed.tell(), sealed.key.hex()
 
 
 def _unpicklable(value: Any, error: Exception, started: float) -> Raised:

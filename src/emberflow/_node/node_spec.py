@@ -1,11 +1,16 @@
-"""What a node receives from its task before anything else."""
+"""What a node receives from its task before anything else, and how: in memory, since it holds a key."""
 
+import os
+import pickle
+import socket
 from dataclasses import dataclass, field
+
+import cloudpickle
 
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
+from emberflow._protocol.sealed_file import LocalFile
 
-JOB_FILE = "job.pickle"
 VALUE_FILE = "value.pickle"
 
 
@@ -23,7 +28,7 @@ class NodeSpec:
         streams: Whether it is a stream, to be read once.
         key: With which ranks authenticate each other.
         fn: Your function, pickled; or
-        fn_path: the file with it, where it is large.
+        fn_file: the file with it, where it is large.
     """
 
     me: Node
@@ -35,4 +40,21 @@ class NodeSpec:
     streams: bool = False
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
-    fn_path: str = ""
+    fn_file: LocalFile | None = None
+
+
+def send_spec(sock: socket.socket, spec: NodeSpec) -> None:
+    """Send a spec over a Unix socket without waiting for the node: as the descriptor of a file in memory."""
+    with os.fdopen(os.memfd_create("emberflow-node-spec"), "w+b") as file:
+        cloudpickle.dump(spec, file)
+        file.flush()
+        socket.send_fds(sock, [b"\0"], [file.fileno()])
+
+
+def receive_spec(sock: socket.socket) -> NodeSpec:
+    """Return what `send_spec` sent."""
+    _, (fd,), _, _ = socket.recv_fds(sock, 1, 1)
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)  # both processes share the position
+        spec: NodeSpec = pickle.load(file)
+        return spec

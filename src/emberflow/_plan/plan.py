@@ -62,6 +62,7 @@ class RunPlan:
         checkpoints: Where checkpoints go, if anywhere.
         port_range: First and last port that driver and nodes may listen on; None for any.
         encrypt: Whether everything between driver and nodes is encrypted; messages and files are in any case.
+        encrypts_files: Whether what nodes and tasks keep on local disk is encrypted, since Spark's files are.
         allows_tf_servers: Whether TensorFlow's own servers, which cannot encrypt, may run.
     """
 
@@ -87,6 +88,7 @@ class RunPlan:
     checkpoints: CheckpointPlan | None = None
     port_range: PortRange | None = None
     encrypt: bool = False
+    encrypts_files: bool = False
     allows_tf_servers: bool = True
 
     @property

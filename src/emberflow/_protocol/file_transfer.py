@@ -4,8 +4,9 @@ A task asks for the function (`FETCH`) or brings its node's value (`VALUE`). Nei
 memory, and each wait ends after the timeout of the socket.
 """
 
-import os
+import io
 import struct
+from collections.abc import Callable
 from typing import IO
 
 from emberflow._protocol.byte_blocks import LENGTH
@@ -44,19 +45,25 @@ def receive_size(sock: SealedSocket) -> int:
     return int(LENGTH.unpack(sock.receive_record(LENGTH.size))[0])
 
 
-def send_file(sock: SealedSocket, fd: int, size: int) -> None:
-    """Send a file's first `size` bytes; its position stays, so that several threads may send it at once."""
+def send_file(sock: SealedSocket, read_at: Callable[[int, int], bytes], size: int) -> None:
+    """Send a file's first `size` bytes.
+
+    Args:
+        sock: The connection.
+        read_at: Returns so many bytes of the file (its first argument) from a position on (its second).
+        size: The file's size.
+    """
     sent = 0
     while sent < size:
         wanted = min(CHUNK, size - sent)
-        chunk = os.pread(fd, wanted, sent)
+        chunk = read_at(wanted, sent)
         if len(chunk) < wanted:
             raise OSError(f"the file ends after {sent + len(chunk)} of {size} bytes")
         sock.send_chunks(memoryview(chunk))
         sent += wanted
 
 
-def receive_file(sock: SealedSocket, file: IO[bytes], size: int) -> None:
+def receive_file(sock: SealedSocket, file: IO[bytes] | io.RawIOBase, size: int) -> None:
     """Write the next `size` bytes into a file.
 
     Raises:

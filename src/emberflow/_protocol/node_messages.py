@@ -11,14 +11,12 @@ from emberflow._protocol.codec import Message
 
 @dataclass(frozen=True)
 class StartNode(Message):
-    """Task to node: begin.
+    """Task to node: begin with the `NodeSpec` that lies in the socket for rows.
 
     Attributes:
-        folder: The node's own folder, which holds its `NodeSpec`.
         sys_path: Where the node's Python finds modules, as the task's does.
     """
 
-    folder: str
     sys_path: list[str]
 
 
@@ -69,11 +67,13 @@ class Returned(Message):
         seconds: How long it ran.
         value_bytes: Size of the pickled value, in a file of the node's folder.
         datasets: What it read, by the name of the data.
+        value_key: The key of that file where local files are encrypted, else empty.
     """
 
     seconds: float
     value_bytes: int
     datasets: dict[str, Any] = field(default_factory=dict)
+    value_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)

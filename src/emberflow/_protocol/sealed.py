@@ -31,7 +31,7 @@ class Sealer:
     """Seals the records of one direction, in their order. Threads must take turns."""
 
     def __init__(self, key: bytes) -> None:
-        self._cipher = _cipher(key)
+        self._cipher = new_cipher(key)
         self._records = 0
 
     def seal(self, data: Data) -> bytes:
@@ -47,7 +47,7 @@ class Sealer:
 
     def _next_nonce(self) -> bytes:
         self._records += 1
-        return self._records.to_bytes(_NONCE, "big")
+        return nonce_of(self._records)
 
 
 class Opener:
@@ -59,7 +59,7 @@ class Opener:
     """
 
     def __init__(self, key: bytes, peer: str) -> None:
-        self._cipher = _cipher(key)
+        self._cipher = new_cipher(key)
         self._peer = peer
         self._records = 0
 
@@ -75,7 +75,7 @@ class Opener:
 
         self._records += 1
         try:
-            self._cipher.decrypt_into(self._records.to_bytes(_NONCE, "big"), record, None, into)
+            self._cipher.decrypt_into(nonce_of(self._records), record, None, into)
         except InvalidTag:
             raise TamperedError(
                 f"What {self._peer} sends must arrive unchanged. Received: {TAMPERED}.", fix=TAMPERED_FIX
@@ -119,8 +119,14 @@ def _keys(key: bytes, purpose: str, nonces: bytes) -> tuple[bytes, bytes]:
     return both[:_KEY], both[_KEY:]
 
 
-def _cipher(key: bytes) -> Any:
+def new_cipher(key: bytes) -> Any:
+    """Return AES-GCM with a key."""
     # Imported here: a driver that only plans, and `emberflow --help`, need not wait for it.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)
+
+
+def nonce_of(number: int) -> bytes:
+    """Return the nonce of a record or block: each number is used once with a key."""
+    return number.to_bytes(_NONCE, "big")

@@ -3,13 +3,11 @@
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import cloudpickle
-
-from emberflow._node.node_spec import JOB_FILE, VALUE_FILE, NodeSpec
+from emberflow._node.node_spec import VALUE_FILE, NodeSpec, send_spec
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.driver_messages import Cluster, Gathered, LogLines, NoCluster, NodeReady, WorkerLost
@@ -24,6 +22,7 @@ from emberflow._protocol.node_messages import (
 )
 from emberflow._protocol.node_state import NodeState
 from emberflow._protocol.outcome import Ending, Outcome
+from emberflow._protocol.sealed_file import LocalFile
 from emberflow._task.events import FeedFailed, KeeperGone, TaskEvent, is_exit
 from emberflow._task.exchange import DONE, AllGather, BarrierExchange, DriverExchange, Exchange
 from emberflow._task.gpus import GpuMonitor
@@ -101,7 +100,9 @@ class NodeRunner:
         ):
             monitor.state = self._current_state
             monitor.on_exit = lambda event: self._report_early_exit(event, monitor)
-            monitor.send_to_node(self._start_message())
+            with suppress(OSError):  # the node has just ended: the keeper reports how
+                send_spec(child.feed, self._spec)
+            monitor.send_to_node(StartNode(sys.path))
             outcome = (
                 self._start(monitor)
                 or self._take_rows(monitor)
@@ -232,7 +233,9 @@ class NodeRunner:
         """Hold the value: the folder is deleted with the process, an open file stays."""
         self._outcomes.returned = returned
         if self._me.rank == 0 or returned.value_bytes <= OTHERS_SMALL:
-            self.value = (self._folder / VALUE_FILE).open("rb")
+            key = bytes.fromhex(returned.value_key) or None
+            path = str(self._folder / VALUE_FILE)
+            self.value = LocalFile(path=path, size=returned.value_bytes, key=key).open()
 
     def _leave(self, monitor: NodeMonitor) -> Outcome:
         """Let the process end by itself, so that its exit handlers run; the keeper kills it if it does not."""
@@ -269,10 +272,6 @@ class NodeRunner:
 
     def _is_evaluating(self) -> bool:
         return self._me.role == "evaluator" and not self._outcomes.returned and not self._is_serving
-
-    def _start_message(self) -> StartNode:
-        (self._folder / JOB_FILE).write_bytes(cloudpickle.dumps(self._spec))
-        return StartNode(str(self._folder), sys.path)
 
     @contextmanager
     def _gpus_monitored(self) -> Iterator[None]:

@@ -105,7 +105,7 @@ def run_node(
             devices = _devices_of(plan, me, surroundings.gpu_addresses, held)
             node_spec = dataclasses.replace(node_spec, devices=devices)
             values.check()
-            node_spec = dataclasses.replace(node_spec, fn_path=values.fetch_function(folder))
+            node_spec = dataclasses.replace(node_spec, fn_file=values.fetch_function(folder))
         except EmberflowError as error:
             outcome = NodeOutcomes(node_spec).refusal(error)
             if driver is not None:
@@ -123,7 +123,12 @@ def run_node(
 def _row_writer(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", folder: Path) -> RowWriter:
     ranks = sum(node.trains for node in spec.plan.nodes)
     return RowWriter(
-        spec.data, rank=me.rank, ranks=ranks, rows=rows if spec.data.frames else iter(()), folder=folder
+        spec.data,
+        rank=me.rank,
+        ranks=ranks,
+        rows=rows if spec.data.frames else iter(()),
+        folder=folder,
+        encrypts=spec.plan.encrypts_files,
     )
 
 

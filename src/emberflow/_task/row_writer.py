@@ -39,7 +39,6 @@ class DataSpec:
         cache: Whether rows are kept for later epochs; else they stream through once.
         spool_dir: The folder of spools; None takes the node's own folder.
         spool_limit: Most bytes of one shard's spool.
-        keeps_off_disk: Whether spools are in memory, since Spark encrypts its local files.
     """
 
     frames: tuple[str, ...] = ()
@@ -47,7 +46,6 @@ class DataSpec:
     cache: bool = True
     spool_dir: str | None = None
     spool_limit: int | None = None
-    keeps_off_disk: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,15 +62,26 @@ class RowWriter:
         ranks: How many of them there are.
         rows: What Spark brings: the rows of this rank's partition.
         folder: The node's own folder.
+        encrypts: Whether spools are encrypted.
     """
 
-    def __init__(self, spec: DataSpec, *, rank: int, ranks: int, rows: Iterator[Any], folder: Path) -> None:
+    def __init__(
+        self,
+        spec: DataSpec,
+        *,
+        rank: int,
+        ranks: int,
+        rows: Iterator[Any],
+        folder: Path,
+        encrypts: bool = False,
+    ) -> None:
         self.progress = Progress()
         self._spec = spec
         self._rank = rank
         self._ranks = ranks
         self._rows = rows
-        self._folder = None if spec.keeps_off_disk else Path(spec.spool_dir or folder)
+        self._folder = Path(spec.spool_dir or folder)
+        self._encrypts = encrypts
         self._spools: dict[str, SpoolFile] = {}
         self._stream: Iterator[Any] = iter(())
         self._thread: threading.Thread | None = None
@@ -89,7 +98,9 @@ class RowWriter:
             return
         with ExitStack() as writers:
             open_ = {
-                name: writers.enter_context(SpoolWriter(self._folder, limit=self._spec.spool_limit))
+                name: writers.enter_context(
+                    SpoolWriter(self._folder, limit=self._spec.spool_limit, encrypts=self._encrypts)
+                )
                 for name in self._spec.names
             }
             for name, batch in self._named_batches():

@@ -4,6 +4,7 @@ How a value gets to the driver, by the first that is possible: as rows of the st
 to the driver; by the checkpoint folder, if the driver cannot be reached; as rows, up to the limit that Spark has.
 """
 
+import functools
 import hmac
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from emberflow._protocol.file_transfer import (
     send_request,
 )
 from emberflow._protocol.outcome import Ending, ValueRoute
+from emberflow._protocol.sealed_file import LocalFile, SealedWriter
 from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial_values
@@ -100,23 +102,26 @@ class ValueClient:
             "that they share with the driver, or raise spark.driver.maxResultSize.",
         )
 
-    def fetch_function(self, folder: Path) -> str:
-        """Return the path of your function's file; empty where it is part of the `TaskSpec`."""
+    def fetch_function(self, folder: Path) -> LocalFile | None:
+        """Return your function's file; None where it is part of the `TaskSpec`."""
         size = self._values.function_bytes
         if not size:
-            return ""
+            return None
         if self._values.artifact:
             from pyspark import SparkFiles
 
-            return str(SparkFiles.get(self._values.artifact))
+            return LocalFile(path=str(SparkFiles.get(self._values.artifact)), size=size)
         if self._sock is None:
             raise self._no_function(self._no_driver)
         path = folder / FUNCTION_FILE
         try:
             with path.open("xb") as file:
                 path.chmod(0o600)
+                sealed = SealedWriter(file.fileno()) if self._plan.encrypts_files else None
                 send_request(self._sock, FETCH, self._rank)
-                receive_file(self._sock, file, receive_size(self._sock))
+                receive_file(self._sock, sealed or file, receive_size(self._sock))
+                if sealed is not None:
+                    sealed.finish()
         except KeepError as error:
             raise ClusterError(
                 f"it has no room for your function of {megabytes(size)} in {folder}: {error.strerror}",
@@ -126,7 +131,7 @@ class ValueClient:
             raise self._no_function(str(error)) from error
         if self._rank:
             self.close()  # only the chief brings a large value back
-        return str(path)
+        return LocalFile(path=str(path), size=size, key=sealed.key if sealed else None)
 
     def deliver(self, value: IO[bytes], size: int) -> tuple[Ending, dict[str, str]]:
         """Send the value, or leave it to the rows; return the node's ending, and further fields of its outcome."""
@@ -186,7 +191,7 @@ class ValueClient:
     def _send(self, sock: SealedSocket, value: IO[bytes], size: int) -> None:
         try:
             send_request(sock, VALUE, self._rank, size)
-            send_file(sock, value.fileno(), size)
+            send_file(sock, functools.partial(_read_at, value), size)
             is_there = receive_size(sock) == size
         except OSError as error:
             late = f", silent for {sock.gettimeout():g} s (exchange_timeout)"
@@ -209,6 +214,11 @@ class ValueClient:
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error}", fix="Free space there.") from error
         return mac.hexdigest()
+
+
+def _read_at(file: IO[bytes], size: int, position: int) -> bytes:
+    file.seek(position)
+    return file.read(size)
 
 
 def _lost(why: str) -> NodeLostError:
