@@ -151,6 +151,12 @@ def spark_limited(sessions: Sessions) -> "SparkSession":
 
 
 @pytest.fixture
+def spark_retrying(sessions: Sessions) -> "SparkSession":
+    """As `spark_cluster`, but Spark repeats a task that failed, as it does by default."""
+    return sessions.get("retrying")
+
+
+@pytest.fixture
 def spark_standalone(sessions: Sessions) -> "SparkSession":
     """A Master and two Workers of one slot each, all processes of their own."""
     return sessions.get("standalone")

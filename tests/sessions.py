@@ -180,6 +180,7 @@ KINDS: "dict[str, Callable[[], Any]]" = {
     "cluster": lambda: classic(f"local-cluster[{SLOTS},1,1024]"),
     "three": lambda: classic("local-cluster[3,1,1024]", {"spark.cores.max": "3"}),
     "limited": lambda: classic(f"local-cluster[{SLOTS},1,1024]", {"spark.driver.maxResultSize": "1m"}),
+    "retrying": lambda: classic(f"local-cluster[{SLOTS},1,1024]", {"spark.task.maxFailures": "4"}),
     "standalone": standalone,
     "connect": connect,
     "gpus": gpus,

@@ -77,3 +77,16 @@ class Result:
     seconds: float
     attempts: int = 1
     tensorboard_url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedResult:
+    """What ``cluster.train`` returns.
+
+    Attributes:
+        rows: Rows that the nodes were given, each counted once, whatever the number of epochs.
+        seconds: How long it took on the driver, until the nodes were done with them.
+    """
+
+    rows: int
+    seconds: float

@@ -61,6 +61,7 @@ class DatasetOptions:
         null_value: The value in place of null, by column.
         pad: How arrays of any length are padded, by column.
         alone: Whether the number of steps follows from this rank's rows only.
+        first_epoch: The number of the first iteration's epoch, from which its order follows, without `start_at`.
     """
 
     batch_size: int | None = None
@@ -78,6 +79,7 @@ class DatasetOptions:
     null_value: Mapping[str, Any] = field(default_factory=dict)
     pad: PadOptions = field(default_factory=PadOptions)
     alone: bool = False
+    first_epoch: int = 0
 
     def __post_init__(self) -> None:
         if self.features is None and (self.label is not None or self.weight is not None):
@@ -162,7 +164,7 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
     )
     epochs = Epochs(
         plan,
-        plan.start(options.start_at, strict=options.strict_resume),
+        plan.start(options.start_at, strict=options.strict_resume, first_epoch=options.first_epoch),
         fetch_from(shard.spool, groups),
         window_rows(shard.spool, columns),
         progress or Progress(),

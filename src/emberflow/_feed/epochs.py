@@ -76,10 +76,10 @@ class EpochPlan:
             digest=contents.digest,
         )
 
-    def start(self, position: Position | None, *, strict: bool) -> "EpochSegment":
+    def start(self, position: Position | None, *, strict: bool, first_epoch: int = 0) -> "EpochSegment":
         """Return where to start: at the position, or at the start of its epoch if the rows differ."""
         if position is None:
-            return self.segment(0)
+            return self.segment(first_epoch)
         self._check_order(position)
         contents = contents_of(self.shards)
         if position.digest == contents.digest:

@@ -20,6 +20,11 @@ class Feed:
         self._datasets: dict[str, TrackedDataset | StreamDataset] = {}
         self._progress = {name: Progress() for name in data}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the data."""
+        return tuple(self._data)
+
     def dataset(self, name: str, options: DatasetOptions) -> Any:
         """Return a `tf.data.Dataset` of whole batches; see `make_dataset`."""
         data = self._find(name)

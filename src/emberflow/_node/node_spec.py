@@ -12,6 +12,24 @@ from emberflow._plan.roles import Node
 from emberflow._protocol.sealed_file import LocalFile
 
 VALUE_FILE = "value.pickle"
+BACKLOG = 256 << 20  # bytes of a stream's rows that wait on a node's disk: some minutes of most trainings
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSpec:
+    """How a node of a live cluster takes rows.
+
+    Attributes:
+        jvm: Process id of the executor's JVM, by which feeding tasks find the node of their own executor.
+        spool_dir: The folder of spools; None takes the node's own folder.
+        spool_limit: Most bytes of one spool.
+        backlog: Bytes of a stream that may wait to be taken; no partition is accepted above that.
+    """
+
+    jvm: int = 0
+    spool_dir: str | None = None
+    spool_limit: int | None = None
+    backlog: int = BACKLOG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +47,7 @@ class NodeSpec:
         key: With which ranks authenticate each other.
         fn: Your function, pickled; or
         fn_file: the file with it, where it is large.
+        live: How it takes rows where it belongs to a live cluster, else None.
     """
 
     me: Node
@@ -41,6 +60,7 @@ class NodeSpec:
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
     fn_file: LocalFile | None = None
+    live: LiveSpec | None = None
 
 
 def send_spec(sock: socket.socket, spec: NodeSpec) -> None:

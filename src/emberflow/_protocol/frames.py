@@ -87,6 +87,12 @@ def _checked_size(header: bytes) -> int:
     return size
 
 
+def receive_one(sock: SealedSocket) -> Message:
+    """Wait for one message and read nothing beyond it: other bytes may follow."""
+    size = _checked_size(sock.receive_record(_HEADER.size))
+    return decode(sock.receive_record(size))
+
+
 class Channel:
     """Sends and receives messages over one blocking socket."""
 

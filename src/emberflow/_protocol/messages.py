@@ -1,14 +1,14 @@
 """All kinds of messages between driver, Spark task, keeper and node, with the one encode and the one decode.
 
-A message is a frozen dataclass: in `node_messages`, in `driver_messages`, or in `outcome`, since how a node ended
-also travels as a row. To add one: the class, its sender, its handler, and its row in ARCHITECTURE.md. Events inside
-one process are in `_task/events.py` and `_driver/events.py`.
+A message is a frozen dataclass: in `node_messages`, `driver_messages`, `live_messages`, or in `outcome`, since how a
+node ended also travels as a row. To add one: the class, its sender, its handler, and its row in ARCHITECTURE.md.
+Events inside one process are in `_task/events.py` and `_driver/events.py`.
 """
 
 import json
 import re
 
-from emberflow._protocol import driver_messages, node_messages, outcome
+from emberflow._protocol import driver_messages, live_messages, node_messages, outcome
 from emberflow._protocol.codec import FIX, Message, read, shown, to_json
 from emberflow.errors import PeerError
 
@@ -24,7 +24,7 @@ def kind_of(message: type[Message]) -> str:
 
 KINDS: dict[str, type[Message]] = {
     kind_of(each): each
-    for module in (driver_messages, node_messages, outcome)
+    for module in (driver_messages, node_messages, live_messages, outcome)
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, Message) and each is not Message
 }

@@ -127,6 +127,25 @@ def _dial_once(
     return SealedSocket(sock, seals)
 
 
+def dial_abstract(name: str, key: bytes, purpose: str, timeout: float) -> SealedSocket:
+    """Return a blocking connection to an abstract Unix name of this host, on which both sides are authenticated.
+
+    Raises:
+        OSError: No process of this host listens there; this is known at once.
+        PeerError: The server does not hold the key.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(f"\0{name}")
+        seals = prove_as_client(sock, key, purpose, limit=timeout, peer=f"the server {name} ({purpose})")
+        sock.settimeout(None)
+    except BaseException:
+        sock.close()
+        raise
+    return SealedSocket(sock, seals)
+
+
 def _is_passing(error: OSError) -> bool:
     return isinstance(error, TimeoutError) or error.errno in _PASSING
 

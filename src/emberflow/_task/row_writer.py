@@ -29,6 +29,21 @@ class RowsEndedError(EmberflowError):
     """Spark's own side of the task failed while it delivered rows: Spark tells the driver why, and may recover."""
 
 
+def spark_rows(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the batches that Spark brings; an error of Spark's own side is a `RowsEndedError`."""
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:
+            raise RowsEndedError(
+                f"Spark stopped in the middle of its rows ({type(error).__name__}: {error})",
+                fix="See what Spark itself says: this error's __cause__, or the executor's log.",
+            ) from error
+        if batch is None:
+            return
+        yield batch
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
     """The data of a run, as its tasks receive it.
@@ -179,14 +194,10 @@ class RowWriter:
         return self._spark_rows() if name in self._spec.frames else self._file_rows(name)
 
     def _spark_rows(self) -> Iterator[Any]:
-        try:
-            while not self._is_over and (batch := next(self._rows, None)) is not None:
-                yield batch
-        except Exception as error:
-            raise RowsEndedError(
-                f"Spark stopped in the middle of its rows ({type(error).__name__}: {error})",
-                fix="See what Spark itself says: this error's __cause__, or the executor's log.",
-            ) from error
+        for batch in spark_rows(self._rows):
+            if self._is_over:
+                return
+            yield batch
 
     def _file_rows(self, name: str) -> Iterator[Any]:
         source, fragments = self._spec.files[name]

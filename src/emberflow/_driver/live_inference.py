@@ -1,0 +1,85 @@
+"""``cluster.infer`` on the driver: a lazy DataFrame whose tasks ask the nodes."""
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from emberflow._driver.feeding_job import FeedingJobs
+from emberflow._driver.interpreter import map_in_arrow
+from emberflow._task.inference_task import PROBE_SCHEMA, InferenceTask, infer_rows, probe_columns
+from emberflow._task.node_dialing import FeedAccess
+from emberflow.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def inferred_frame(
+    frame: "DataFrame", schema: Any, name: str, access: FeedAccess, jobs: FeedingJobs, tag: str
+) -> "DataFrame":
+    """Return the DataFrame's columns and those of the results.
+
+    Args:
+        frame: The rows.
+        schema: The columns of the results, as Spark takes it; None asks for the result of the first row.
+        name: The requests' name.
+        access: The nodes that take them.
+        jobs: Runs the job that asks for the first row.
+        tag: Its tag.
+    """
+    task = InferenceTask(access=access, name=name)
+    added = _declared(schema) if schema is not None else _found(frame, task, jobs, tag)
+    taken = {column.lower() for column in frame.columns}
+    repeated = [field.name for field in added if field.name.lower() in taken]
+    if repeated or not added.fields:
+        raise ConfigError(
+            f"The columns of the results must have names that the DataFrame does not have. Received: "
+            f"{', '.join(repeated) or 'no columns'}.",
+            fix='Reply with a dict, such as request.reply({"score": values}), or rename the DataFrame\'s columns.',
+        )
+    columns = _arrow_schema(added).serialize().to_pybytes()
+    task = InferenceTask(access=access, name=name, columns=columns)
+    return map_in_arrow(frame, functools.partial(infer_rows, task), _together(frame.schema, added))
+
+
+def _found(frame: "DataFrame", task: InferenceTask, jobs: FeedingJobs, tag: str) -> "StructType":
+    """Return the columns of the first row's result."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    rows = jobs.run(
+        tag,
+        lambda: map_in_arrow(frame.limit(1), functools.partial(probe_columns, task), PROBE_SCHEMA).collect(),
+    )
+    if not rows:
+        raise DataError(
+            "The columns of the results are found by the result of the first row. Received: no rows.",
+            fix='Pass schema="prediction float" to cluster.infer, or check the DataFrame\'s filters.',
+        )
+    return from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(bytes(rows[0]["columns"]))))
+
+
+def _declared(schema: Any) -> "StructType":
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    found = StructType.fromDDL(schema)
+    return found if isinstance(found, StructType) else StructType().add("prediction", found)
+
+
+def _together(one: "StructType", other: "StructType") -> "StructType":
+    from pyspark.sql.types import StructType
+
+    return StructType([*one.fields, *other.fields])
+
+
+def _arrow_schema(schema: "StructType") -> Any:
+    import inspect
+
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    has_zone = (
+        "timezone" in inspect.signature(to_arrow_schema).parameters
+    )  # since 4.2; UTC was the default before
+    return to_arrow_schema(schema, timezone="UTC") if has_zone else to_arrow_schema(schema)
