@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from emberflow._feed.numpy_to_arrow import arrow_lists
 from emberflow.errors import DataError
 
 PREDICTION = "prediction"  # the column of a result without a name
-
-# Spark has neither unsigned numbers nor half precision.
-_WIDER = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64", "float16": "float32"}
 
 
 def reply_batch(result: Any) -> Any:
@@ -52,22 +50,10 @@ def _column(name: str, values: Any) -> Any:
         array = np.asarray(values)
         if not array.ndim:
             raise TypeError("one value")
-        return _lists(array)
+        return arrow_lists(array)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise DataError(
             f"Column {name!r} of a reply must be an array with one value per row. "
             f"Received: {type(values).__name__} ({error}).",
             fix="Reply with numpy arrays, tensors, lists or Arrow arrays.",
         ) from error
-
-
-def _lists(array: Any) -> Any:
-    """Return an array of rows; each dimension beyond the first becomes a level of lists."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    kind = "float32" if str(flat.dtype) == "bfloat16" else _WIDER.get(str(flat.dtype))
-    values = pa.array(flat.tolist() if flat.dtype.kind in "OSU" else flat.astype(kind) if kind else flat)
-    for level in range(array.ndim - 1, 0, -1):
-        rows = int(np.prod(array.shape[:level]))
-        offsets = np.arange(rows + 1, dtype=np.int32) * array.shape[level]
-        values = pa.ListArray.from_arrays(pa.array(offsets), values)
-    return values
