@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from emberflow._collector import pause_collector_for_import
 from emberflow.errors import ClusterError
 from tests import leaks
 from tests.java import ensure_archive, make_java_home
@@ -50,13 +51,13 @@ def prepare_environment() -> None:
     # Without byte code each of a thousand processes would compile our modules for itself.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    pause_collector_for_import("tensorflow")
     leaks.mark_this_process()
 
 
 def environment_with_every_package() -> dict[str, str]:
-    """Return the environment for a program that draws, or that takes its rows from scikit-learn."""
-    paths = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path != str(LEAN)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    """Return the environment for a program that draws, or that takes its rows from scikit-learn; its nodes do not."""
+    return os.environ | {"EMBERFLOW_TESTS_EVERY_PACKAGE": "1"}
 
 
 def prepare_temporary_folder() -> None:

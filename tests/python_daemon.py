@@ -5,11 +5,13 @@ processor time. Spark starts this one by ``spark.python.daemon.module``.
 """
 
 import gc
+import sys
 from contextlib import suppress
 from importlib import import_module
 
 from pyspark.daemon import manager
 
+# Spark has a daemon for each of its modules of workers; this is for the one that runs tasks.
 IMPORTED = [
     "cryptography.hazmat.primitives.ciphers.aead",
     "cryptography.hazmat.primitives.kdf.hkdf",
@@ -19,12 +21,11 @@ IMPORTED = [
     "pandas",
     "pyarrow.pandas_compat",
     "pyspark.sql.pandas.serializers",
-    "pyspark.worker",
 ]
 
 if __name__ == "__main__":
     gc.disable()
-    for name in IMPORTED:
+    for name in [*sys.argv[1:], *(IMPORTED if "pyspark.worker" in sys.argv else [])]:
         with suppress(ImportError):  # the worker says what a Python without it lacks
             import_module(name)
     gc.freeze()  # a worker that is used again collects after each task

@@ -93,9 +93,12 @@ def scene(crew: Crew, name: str, transport: str) -> list[Any]:
 
 
 BOTH = pytest.mark.parametrize("transport", ["ring2", "collectives"])
+RING_FIRST = pytest.mark.parametrize(
+    "transport", ["ring2", pytest.param("collectives", marks=pytest.mark.full)]
+)
 
 
-@BOTH
+@RING_FIRST
 def test_saved_exported_and_cloned_models_are_plain_keras(crew: Crew, transport: str) -> None:
     for rank, seen in enumerate(scene(crew, "saved_files_are_plain_keras", transport)):
         assert seen == {"loaded": True, "iterations": 4, "hooked": [], "served": True, "predicted": rank + 1}
@@ -108,7 +111,7 @@ def test_all_ranks_stop_one_step_after_one_wanted_to(crew: Crew, transport: str)
     assert first[:2] == [7, 2]
 
 
-@BOTH
+@RING_FIRST
 def test_all_ranks_stop_at_the_epoch_in_which_one_wanted_to(crew: Crew, transport: str) -> None:
     for name in ("one_rank_stops_at_an_epoch", "one_rank_stops_at_the_last_step_of_an_epoch"):
         first, second = scene(crew, name, transport)
@@ -116,13 +119,13 @@ def test_all_ranks_stop_at_the_epoch_in_which_one_wanted_to(crew: Crew, transpor
         assert first[:2] == [4, 1]
 
 
-@BOTH
+@RING_FIRST
 def test_a_model_may_be_compiled_after_and_again(crew: Crew, transport: str) -> None:
     first, second = scene(crew, "compiled_after_distribute", transport)
     assert first == second
 
 
-@BOTH
+@RING_FIRST
 def test_the_chief_backs_up_and_all_ranks_resume(crew: Crew, transport: str) -> None:
     first, second = scene(crew, "backup_is_restored_by_all", transport)
     assert first["epochs"] == second["epochs"] == [2, 3]

@@ -15,6 +15,10 @@ pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 UNDIALLED = "127.0.0.9"  # nobody listens there: the nodes meet by Spark's barrier
+BOTH = pytest.mark.parametrize("host", [None, UNDIALLED], ids=["dialled", "undialled"])
+DIALLED_FIRST = pytest.mark.parametrize(
+    "host", [None, pytest.param(UNDIALLED, marks=pytest.mark.full)], ids=["dialled", "undialled"]
+)
 
 
 def uneven(spark: "SparkSession") -> Any:
@@ -45,7 +49,7 @@ def check_uneven(spark: "SparkSession", driver_host: str | None) -> None:
     assert [report.feed["rows"] for report in result.reports] == [sum(map(len, part)) for part in parts]
 
 
-@pytest.mark.parametrize("host", [None, UNDIALLED], ids=["dialled", "undialled"])
+@BOTH
 def test_a_rank_whose_stream_has_ended_takes_empty_steps(
     spark_cluster: "SparkSession", host: str | None
 ) -> None:
@@ -53,14 +57,14 @@ def test_a_rank_whose_stream_has_ended_takes_empty_steps(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("host", [None, UNDIALLED], ids=["dialled", "undialled"])
+@BOTH
 def test_a_rank_whose_stream_has_ended_takes_empty_steps_on_connect(
     spark_connect: "SparkSession", host: str | None
 ) -> None:
     check_uneven(spark_connect, host)
 
 
-@pytest.mark.parametrize("host", [None, UNDIALLED], ids=["dialled", "undialled"])
+@DIALLED_FIRST
 def test_an_evaluator_does_not_disturb_a_stream(spark_cluster: "SparkSession", host: str | None) -> None:
     def train(ctx: Any) -> Any:
         if ctx.role == "evaluator":
@@ -81,7 +85,7 @@ def test_an_evaluator_does_not_disturb_a_stream(spark_cluster: "SparkSession", h
     assert result.reports[1].value is True
 
 
-@pytest.mark.parametrize("host", [None, UNDIALLED], ids=["dialled", "undialled"])
+@DIALLED_FIRST
 def test_a_rank_that_leaves_early_holds_nobody_up(spark_cluster: "SparkSession", host: str | None) -> None:
     def train(ctx: Any) -> int:
         if ctx.rank == 1:
