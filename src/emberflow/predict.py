@@ -41,9 +41,11 @@ def predict(
 
     Args:
         df: The rows, batch or streaming.
-        model: A path (local, hdfs://, s3://, ...) of a SavedModel or a ``.keras`` file, a Keras model, or a function
-            without arguments that loads a model and returns a predictor: a function of one array (`inputs` is one
-            column) or of a dictionary of arrays, which returns an array or a dictionary of arrays.
+        model: A path (local, hdfs://, s3://, ...) of a SavedModel or a ``.keras`` file, or of a folder of numbered
+            versions (``models/12``), of which the newest is used: each task of a stream looks for it, so that new
+            versions need no restart; or a Keras model, or a function without arguments that loads a model and
+            returns a predictor: a function of one array (`inputs` is one column) or of a dictionary of arrays, which
+            returns an array or a dictionary of arrays.
         inputs: The column for each input of the model: ``{"image": "pixels"}``, or the column for its only input. A
             list of columns is concatenated. By default columns are found by the inputs' names.
         outputs: The columns for the model's outputs: ``{"output_0": "scores"}``, with a type ``{"output_0":
@@ -96,7 +98,7 @@ def predict(
     load_options = LoadOptions(
         signature=signature, tags=tuple(tags), custom_objects=dict(custom_objects or {})
     )
-    source, facts = read_model(df.sparkSession, model, load_options, inputs)
+    source, facts = read_model(df.sparkSession, model, load_options, inputs, follows=df.isStreaming)
     plan = plan_scoring(df, source, facts, request)
     task = functools.partial(score_task, plan.spec)
     picked = df.select(*(col(name).alias(alias) for name, alias in plan.columns.items()))

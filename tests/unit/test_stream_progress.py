@@ -10,15 +10,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
 
-import fsspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from emberflow import storage
 from emberflow._driver.stream_progress import KEPT, StoredBatch, StreamProgress
 from emberflow.errors import StorageError, StreamError, SupersededError
+from tests.unit.dying_store import DyingStore, KilledError
 
 
 @pytest.fixture(params=["local", "file-url", "memory"])
@@ -186,39 +184,7 @@ def test_a_record_of_something_else_is_a_typed_error(folder: str) -> None:
         StreamProgress(folder)
 
 
-class KilledError(BaseException):
-    """Stands for SIGKILL: no handler of ours catches it usefully, since the file system is gone too."""
-
-
-class DyingStore(MemoryFileSystem):
-    """An object store that is gone from the n-th change on."""
-
-    protocol = ("dying",)
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
-    left = 0
-
-    def _change(self) -> None:
-        if DyingStore.left <= 0:
-            raise KilledError
-        DyingStore.left -= 1
-
-    def pipe_file(self, *args: Any, **options: Any) -> Any:
-        self._change()
-        return super().pipe_file(*args, **options)
-
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        if mode != "rb":
-            self._change()
-        return super()._open(path, mode, **options)
-
-    def rm(self, *args: Any, **options: Any) -> Any:
-        self._change()
-        return super().rm(*args, **options)
-
-
 def test_a_driver_killed_at_any_change_leaves_the_old_state_or_the_new_one() -> None:
-    fsspec.register_implementation("dying", DyingStore, clobber=True)
     seen = set()
     for changes in itertools.count():
         folder = f"dying://{uuid.uuid4().hex}"

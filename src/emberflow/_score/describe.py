@@ -20,20 +20,26 @@ from emberflow._score.model_source import (
     is_keras_file,
     model_not_found,
 )
+from emberflow._score.model_versions import model_at
 from emberflow.errors import EmberflowError, ModelError, StorageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = "facts string, key string, problem string, fix string"
+SCHEMA = "facts string, key string, path string, problem string, fix string"
 MARK = b"EMBERFLOW:"  # separates the result from what libraries print before it
 
 
-def describe_model(spark: "SparkSession", path: str, load_options: LoadOptions) -> tuple[ModelFacts, str]:
-    """Return a stored model's facts and a key of its content; a task reads it where this process cannot."""
+def describe_model(
+    spark: "SparkSession", path: str, load_options: LoadOptions
+) -> tuple[ModelFacts, str, str]:
+    """Return a stored model's facts, a key of its content, and its path, which is that of its newest version.
+
+    A task reads it where this process cannot.
+    """
     try:
         if storage.exists(path):
-            return _describe_locally(path, load_options)
+            return _describe_locally(model_at(path), load_options)
         if not storage.is_local(path):
             raise model_not_found(path)
     except (StorageError, ImportError):
@@ -41,13 +47,13 @@ def describe_model(spark: "SparkSession", path: str, load_options: LoadOptions) 
     return _describe_on_executor(spark, path, load_options)
 
 
-def _describe_locally(path: str, load_options: LoadOptions) -> tuple[ModelFacts, str]:
+def _describe_locally(path: str, load_options: LoadOptions) -> tuple[ModelFacts, str, str]:
     """Describe the model in this process, or in a child without GPUs if that would import TensorFlow here.
 
     TensorFlow allocates all memory of all visible GPUs, also of those that local tasks need.
     """
     if not is_keras_file(path) or "tensorflow" in sys.modules:
-        return describe_path(path, load_options), fingerprint(path)
+        return describe_path(path, load_options), fingerprint(path), path
     order = cloudpickle.dumps((path, load_options))
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "emberflow._score.describe"]
@@ -62,10 +68,10 @@ def _describe_locally(path: str, load_options: LoadOptions) -> tuple[ModelFacts,
 
 def _describe_on_executor(
     spark: "SparkSession", path: str, load_options: LoadOptions
-) -> tuple[ModelFacts, str]:
+) -> tuple[ModelFacts, str, str]:
     task = functools.partial(_describe_task, cloudpickle.dumps((path, load_options)))
     row = map_in_arrow(spark.range(0, 1, 1, 1), task, SCHEMA).collect()[0]
-    return _read((row["facts"], row["key"], row["problem"], row["fix"]))
+    return _read((row["facts"], row["key"], row["path"], row["problem"], row["fix"]))
 
 
 def _describe_task(order: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -73,24 +79,26 @@ def _describe_task(order: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     for _ in batches:
         pass
-    facts, key, problem, fix = _description(*pickle.loads(order))
-    yield pa.RecordBatch.from_pydict({"facts": [facts], "key": [key], "problem": [problem], "fix": [fix]})
+    names = ("facts", "key", "path", "problem", "fix")
+    values = _description(*pickle.loads(order))
+    yield pa.RecordBatch.from_pydict({name: [value] for name, value in zip(names, values, strict=True)})
 
 
-def _description(path: str, load_options: LoadOptions) -> tuple[str, str, str, str]:
+def _description(path: str, load_options: LoadOptions) -> tuple[str, str, str, str, str]:
     try:
         if not storage.exists(path):
             raise model_not_found(path)
-        return describe_path(path, load_options).to_json(), fingerprint(path), "", ""
+        path = model_at(path)
+        return describe_path(path, load_options).to_json(), fingerprint(path), path, "", ""
     except EmberflowError as error:
-        return "", "", error.problem, error.fix
+        return "", "", "", error.problem, error.fix
 
 
-def _read(answer: tuple[str, str, str, str]) -> tuple[ModelFacts, str]:
-    facts, key, problem, fix = answer
+def _read(answer: tuple[str, str, str, str, str]) -> tuple[ModelFacts, str, str]:
+    facts, key, path, problem, fix = answer
     if problem:
         raise ModelError(problem, fix=fix)
-    return ModelFacts.from_json(facts), key
+    return ModelFacts.from_json(facts), key, path
 
 
 if __name__ == "__main__":

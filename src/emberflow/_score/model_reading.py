@@ -22,21 +22,32 @@ from emberflow._score.model_source import (
     ship_file,
     shipped_objects,
 )
+from emberflow._score.model_versions import KerasVersions, shape_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def read_model(
-    spark: "SparkSession", model: Any, load_options: LoadOptions, inputs: Inputs
+    spark: "SparkSession", model: Any, load_options: LoadOptions, inputs: Inputs, *, follows: bool = False
 ) -> tuple[ModelSource, ModelFacts]:
-    """Return the model as executors load it, and its inputs and outputs."""
+    """Return the model as executors load it, and its inputs and outputs.
+
+    Args:
+        spark: The session of the rows.
+        model: What the user passed.
+        load_options: How to load it.
+        inputs: The columns, as the user passed them.
+        follows: Whether tasks take the newest version of a folder of versions: those of a stream do.
+    """
+    if isinstance(model, KerasVersions):
+        return _read_keras_versions(spark, model)
     kind = kind_of(model)
     if kind == "function":
         return _read_function(spark, model, inputs)
     if kind == "object":
         return _read_object(spark, model, load_options)
-    return _read_path(spark, str(model), kind, load_options)
+    return _read_path(spark, str(model), kind, load_options, follows=follows)
 
 
 def _read_function(
@@ -79,12 +90,40 @@ def _read_older_keras(
         return _read_path(spark, path, "saved_model", load_options)
 
 
+def _read_keras_versions(spark: "SparkSession", model: KerasVersions) -> tuple[ModelSource, ModelFacts]:
+    objects = shipped_objects(custom_objects_of(model.model), is_connect=is_connect(spark))
+    options = LoadOptions()
+    source = ModelSource(
+        kind="keras",
+        key=_key(model.path, objects),
+        signature=options.signature,
+        tags=options.tags,
+        objects=objects,
+        versions=_absolute(model.path),
+        shape=shape_of(describe_model(spark, model.path, options)[0]),
+    )
+    return source, describe_keras(model.model)
+
+
 def _read_path(
-    spark: "SparkSession", path: str, kind: str, load_options: LoadOptions
+    spark: "SparkSession", path: str, kind: str, load_options: LoadOptions, *, follows: bool = False
 ) -> tuple[ModelSource, ModelFacts]:
     connect = is_connect(spark)
-    facts, content = describe_model(spark, path, load_options)
+    folder = path
+    facts, content, path = describe_model(spark, folder, load_options)
     objects = shipped_objects(load_options.custom_objects, is_connect=connect)
+    if follows and path != folder:
+        folder = _absolute(folder)
+        key = _key(folder, load_options.signature, load_options.tags)
+        source = ModelSource(
+            kind=kind,
+            key=key,
+            signature=load_options.signature,
+            tags=load_options.tags,
+            versions=folder,
+            shape=shape_of(facts),
+        )
+        return source, facts
     local, name, is_archive = local_path(path), "", False
     if local is not None and local.exists():
         # Executors on other hosts have no such file, so it is shipped to all.
@@ -101,6 +140,12 @@ def _read_path(
         objects=objects,
     )
     return source, facts
+
+
+def _absolute(path: str) -> str:
+    """Return a local path in full: executors have another working directory."""
+    local = local_path(path)
+    return path if local is None else str(local.absolute())
 
 
 def _key(*parts: Any) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow import storage
 from emberflow._score.keras_model import describe_keras, load_keras
-from emberflow._score.model_facts import ModelFacts
+from emberflow._score.model_facts import ModelFacts, Tensor
 from emberflow._score.saved_model import FILE, read_saved_model
 from emberflow.errors import ConfigError, ModelError
 
@@ -39,6 +39,8 @@ class ModelSource:
         fn: The pickled function that loads a predictor.
         takes_one: Whether the function's predictor takes one array instead of a dictionary.
         outputs: The model's outputs in its own order.
+        versions: The folder of versions that a stream follows: each task takes the newest; else empty.
+        shape: The SavedModel's inputs and outputs that its versions must have, where a stream follows them.
     """
 
     kind: str
@@ -53,6 +55,8 @@ class ModelSource:
     fn: bytes = field(default=b"", repr=False)
     takes_one: bool = False
     outputs: tuple[str, ...] = ()
+    versions: str = ""
+    shape: tuple[tuple[Tensor, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +107,7 @@ def model_not_found(path: str) -> ModelError:
     """Return the error for a path without a model."""
     return ModelError(
         f"There must be a model at the path. Received: {path!r}, which is no .keras file and has no {FILE}.",
-        fix="Check the path; for versioned models name the version: .../mnist/1.",
+        fix="Check the path, and that the program that created it succeeded.",
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from emberflow import storage
 from emberflow._score.model_facts import Tensor
 from emberflow._score.model_source import LoadOptions, describe_path, is_keras_file, model_not_found
+from emberflow._score.model_versions import model_at
 from emberflow._score.saved_model import FILE, INIT_OP, graphs_in
 
 
@@ -15,6 +16,7 @@ def show_model(path: str) -> str:
     """
     if not storage.exists(path):
         raise model_not_found(path)
+    path = model_at(path)
     return "\n".join(_keras_lines(path) if is_keras_file(path) else _saved_model_lines(path))
 
 

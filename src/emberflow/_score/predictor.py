@@ -9,7 +9,7 @@ import tempfile
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from emberflow._score.quiet_start import start_tensorflow
 from emberflow.errors import ModelError
 
 KEPT = 3  # models in one Python process: an application that scores with many must not fill the executors' memory
+
+COPY_PREFIX = "emberflow-model-"
+COPIES = 3  # of a folder of versions, on the disk of one executor
 
 Predict = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -110,13 +113,22 @@ def _saved_model(source: ModelSource, path: str, inputs: Sequence[Tensor]) -> Pr
             f"({tf.__version__}).",
         ) from error
     dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+    names = _own_names(source, dtypes, signature.structured_input_signature[1])
+    result_names = _own_names(source, signature.structured_outputs, source.outputs)
 
     def predict(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer = signature(**{name: _to_tensor(tf, value, dtypes[name]) for name, value in arrays.items()})
-        return {name: _to_numpy(value) for name, value in answer.items()}
+        tensors = {names[name]: _to_tensor(tf, value, dtypes[name]) for name, value in arrays.items()}
+        return {result_names[name]: _to_numpy(value) for name, value in signature(**tensors).items()}
 
     predict.model = model  # type: ignore[attr-defined]  # the signature alone does not keep the variables alive
     return predict
+
+
+def _own_names(source: ModelSource, known: Iterable[str], own: Iterable[str]) -> dict[str, str]:
+    """Return the second names by the first; versions differ in an only one, since Keras numbers unnamed tensors."""
+    first, second = list(known), list(own)
+    is_only = len(first) == len(second) == 1
+    return dict(zip(first, second if source.versions and is_only else first, strict=True))
 
 
 def _keras(source: ModelSource, path: str, inputs: Sequence[Tensor]) -> Predict:
@@ -201,11 +213,23 @@ def local_model_path(source: ModelSource) -> str:
         )
     if storage.is_local(source.path):
         return source.path.removeprefix("file://").removeprefix("file:")
-    place = cache_folder() / f"emberflow-model-{source.key}"
+    place = cache_folder() / f"{COPY_PREFIX}{source.key}"
     if is_keras_file(source.path):
-        folder = _fill_once(place, lambda to: _get_file(source.path, to))
-        return str(folder / Path(source.path).name)
-    return str(_fill_once(place, lambda to: storage.get_folder(source.path, to)))
+        copy = _fill_once(place, lambda to: _get_file(source.path, to)) / Path(source.path).name
+    else:
+        copy = _fill_once(place, lambda to: storage.get_folder(source.path, to))
+    if source.versions:
+        _remove_copies_before(place)
+    return str(copy)
+
+
+def _remove_copies_before(newest: Path) -> None:
+    """Delete the copies of older versions, which would fill the disk; a slow task may still load the last ones."""
+    family = newest.name.rpartition("-")[0]
+    copies = [path for path in newest.parent.glob(f"{family}-*") if path.name.rpartition("-")[2].isdigit()]
+    for old in sorted(copies, key=lambda path: int(path.name.rpartition("-")[2]))[:-COPIES]:
+        shutil.rmtree(old, ignore_errors=True)
+        old.with_name(f"{old.name}.lock").unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

@@ -7,6 +7,7 @@ from pyspark.ml import Model
 from pyspark.ml.param import TypeConverters
 from pyspark.ml.util import MLWritable
 
+from emberflow._score.model_versions import KEEP_VERSIONS, KerasVersions
 from emberflow.errors import ConfigError
 from emberflow.ml.model_columns import tensors_of
 from emberflow.ml.model_outputs import ModelOutput
@@ -34,16 +35,18 @@ class KerasModel(Model, ColumnParams, MLWritable):
     Attributes:
         trained: The model's file, its history and the meaning of its outputs.
         result: What `ef.run` returned; None for a model that was loaded.
+        versions: The folder of versions that it was loaded from, else empty; streams are scored with the newest one.
     """
 
     gpusPerTask = declare("gpusPerTask", "GPUs of each task that scores, its own", TypeConverters.toInt)
 
-    def __init__(self, *, trained: Trained, result: "Result | None" = None) -> None:
+    def __init__(self, *, trained: Trained, result: "Result | None" = None, versions: str = "") -> None:
         super().__init__()
         self._setDefault(batchSize=32, gpusPerTask=0)
         self._set(batchSize=1024)  # set, not a default: fit copies the estimator's defaults
         self.trained = trained
         self.result = result
+        self.versions = versions
         self._loaded: Any = None
 
     @property
@@ -103,8 +106,24 @@ class KerasModel(Model, ColumnParams, MLWritable):
 
     @classmethod
     def load(cls, path: str) -> "KerasModel":
-        """Load a saved model."""
+        """Load a saved model; of a folder of published versions the newest one.
+
+        The latter scores a streaming DataFrame with the newest version at each time, without a restart.
+        """
         return load_model(cls, path)
+
+    def publish(self, publishTo: str, *, keepVersions: int = KEEP_VERSIONS) -> int:
+        """Publish this model as the next numbered version of a folder, atomically; return its number.
+
+        ``publishTo/12`` is a SavedModel for TensorFlow Serving, `ef.predict` and `KerasModel.load`.
+
+        Args:
+            publishTo: The folder of versions, local or any URL that fsspec knows.
+            keepVersions: How many versions stay, this one included; older ones are removed.
+        """
+        from emberflow.ml.publishing import publish_next
+
+        return publish_next(self, publishTo, keepVersions)
 
     def _transform(self, dataset: "DataFrame") -> "DataFrame":
         features = self.feature_columns()
@@ -116,9 +135,10 @@ class KerasModel(Model, ColumnParams, MLWritable):
         raw = {each.output: f"{RAW}_{number}" for number, each in enumerate(model_outputs)}
         outputs: Any = raw if len(raw) > 1 else next(iter(raw.values()))
         kinds = dict(dataset.dtypes)
+        follows = dataset.isStreaming and self.versions
         scored = predict(
             dataset,
-            self.keras(),
+            KerasVersions(path=self.versions, model=self.keras()) if follows else self.keras(),
             inputs=inputs,
             outputs=outputs,
             batch_size=self.getOrDefault("batchSize"),

@@ -21,6 +21,7 @@ import cloudpickle
 
 from emberflow import storage
 from emberflow._choices import one_of
+from emberflow._score.model_versions import KERAS_FILE, newest_version
 from emberflow.errors import ConfigError, StorageError
 from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.training import Trained, file_of
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of the saved files, so that a later version can tell what it reads
 METADATA = "metadata/part-00000"
-KERAS_FILE = "model.keras"
 SAVED_MODEL = "saved_model"
 BUILDER = "builder.pickle"
 CALLBACKS = "callbacks.pickle"
@@ -72,12 +72,8 @@ class StageWriter:
             )
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "stage"
-            (folder / "metadata").mkdir(parents=True)
-            extra = self._fill(folder)
-            (folder / METADATA).write_text(
-                json.dumps(_metadata(self._instance) | {"emberflow": extra}) + "\n"
-            )
-            (folder / "metadata" / "_SUCCESS").touch()
+            folder.mkdir()
+            write_metadata(folder, self._instance, self._fill(folder))
             storage.put_folder(folder, path, overwrite=self._overwrites)
 
     def _fill(self, folder: Path) -> dict[str, Any]:
@@ -92,9 +88,7 @@ class ModelWriter(StageWriter):
         model: KerasModel = self._instance
         (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
         model.keras().export(str(folder / SAVED_MODEL), verbose=False)
-        outputs = [asdict(output) for output in model.trained.outputs]
-        padding = {"to": dict(model.trained.pad_to), "value": model.trained.pad_value}
-        return {"history": model.history, OUTPUTS: outputs, PADDING: padding}
+        return describe_trained(model.trained)
 
 
 class EstimatorWriter(StageWriter):
@@ -134,9 +128,26 @@ class StageReader:
         return self._load(path)
 
 
+def describe_trained(trained: Trained) -> dict[str, Any]:
+    """Return what the metadata of a KerasModel holds beside its Params."""
+    outputs = [asdict(output) for output in trained.outputs]
+    padding = {"to": dict(trained.pad_to), "value": trained.pad_value}
+    return {"history": trained.history, OUTPUTS: outputs, PADDING: padding}
+
+
+def write_metadata(folder: Path, instance: Any, extra: dict[str, Any]) -> None:
+    """Write what Spark's Pipeline reads of a stage, and our own metadata."""
+    (folder / "metadata").mkdir()
+    (folder / METADATA).write_text(json.dumps(_metadata(instance) | {"emberflow": extra}) + "\n")
+    (folder / "metadata" / "_SUCCESS").touch()
+
+
 def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
-    """Load what `ModelWriter` saved."""
-    metadata, root = _read_metadata(path)
+    """Load what `ModelWriter` saved, or the newest of the versions in a folder."""
+    newest = (
+        None if storage.exists(storage.join(storage.folder_root(path), METADATA)) else newest_version(path)
+    )
+    metadata, root = _read_metadata(path if newest is None else newest.path)
     ours = metadata["emberflow"]
     trained = Trained(
         keras_file=storage.read_bytes(storage.join(root, KERAS_FILE)),
@@ -145,7 +156,7 @@ def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
         pad_to=ours.get(PADDING, {}).get("to", {}),
         pad_value=ours.get(PADDING, {}).get("value"),
     )
-    return _with_params(cls(trained=trained), metadata)
+    return _with_params(cls(trained=trained, versions="" if newest is None else path), metadata)
 
 
 def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> "KerasEstimator":
