@@ -73,7 +73,12 @@ def test_the_comparison_fails_when_the_reduction_is_off(crew: Crew, case: str) -
 
 @pytest.mark.parametrize(
     ("case", "transport"),
-    [*((case, kind) for case in LOCAL for kind in ("ring2", "collectives")), ("three_batchnorm", "ring3")],
+    [
+        *((case, "ring2") for case in LOCAL),
+        ("batchnorm", "collectives"),
+        *(pytest.param(case, "collectives", marks=pytest.mark.full) for case in LOCAL if case != "batchnorm"),
+        ("three_batchnorm", "ring3"),
+    ],
 )
 def test_ranks_end_equal_where_batches_have_their_own_statistics(
     crew: Crew, case: str, transport: str

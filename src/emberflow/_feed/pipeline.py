@@ -69,11 +69,14 @@ def make_batches(
         starts, stops = bounds[:-1, tf.newaxis], bounds[1:, tf.newaxis]
         return tf.data.Dataset.from_tensor_slices((starts, stops, tags)).map(cut)
 
-    batches = tf.data.Dataset.from_generator(windows, output_signature=specs).prefetch(1).flat_map(split)
+    # Our functions are graph operations as they stand; to translate them takes each node a tenth of a second or more.
+    as_it_is = tf.autograph.experimental.do_not_convert
+    whole = tf.data.Dataset.from_generator(windows, output_signature=specs).prefetch(1)
+    batches = whole.flat_map(as_it_is(split))
     if steps is not None:
         # This way tf.data knows the number of batches, and a shorter first iteration is no error.
         batches = batches.repeat().take(steps)
-    return batches.prefetch(PREFETCH).map(consumed.note).with_options(_options(tf))
+    return batches.prefetch(PREFETCH).map(as_it_is(consumed.note)).with_options(_options(tf))
 
 
 def _options(tf: Any) -> Any:

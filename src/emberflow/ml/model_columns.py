@@ -82,7 +82,7 @@ def concatenate_features(dataset: Any, columns: TrainingColumns) -> Any:
         flat = [tf.reshape(part, [tf.shape(part)[0], _width(part)]) for part in parts]
         return (tf.concat(flat, axis=1), *rest)
 
-    return dataset.map(joined)
+    return dataset.map(tf.autograph.experimental.do_not_convert(joined))
 
 
 def _width(part: Any) -> int:
