@@ -49,7 +49,7 @@ def check_uneven(spark: "SparkSession", driver_host: str | None) -> None:
     assert [report.feed["rows"] for report in result.reports] == [sum(map(len, part)) for part in parts]
 
 
-@BOTH
+@DIALLED_FIRST
 def test_a_rank_whose_stream_has_ended_takes_empty_steps(
     spark_cluster: "SparkSession", host: str | None
 ) -> None:
@@ -85,7 +85,7 @@ def test_an_evaluator_does_not_disturb_a_stream(spark_cluster: "SparkSession", h
     assert result.reports[1].value is True
 
 
-@DIALLED_FIRST
+@BOTH
 def test_a_rank_that_leaves_early_holds_nobody_up(spark_cluster: "SparkSession", host: str | None) -> None:
     def train(ctx: Any) -> int:
         if ctx.rank == 1:
