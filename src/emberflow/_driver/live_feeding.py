@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import ClusterFacts
+from emberflow._driver.fed_data import FedRdds, read_fed
 from emberflow._driver.feeding_job import FeedingJobs
 from emberflow._driver.feeding_state import FeedingState
-from emberflow._driver.live_inference import inferred_frame
+from emberflow._driver.live_inference import inferred_frame, inferred_rdd
 from emberflow._driver.round_feeding import RoundFeeding
-from emberflow._driver.row_routing import read_data
 from emberflow._driver.stream_feeding import StreamFeeding
 from emberflow._feed.batch_connection import FEED
 from emberflow._plan.plan import RunPlan
@@ -27,7 +27,7 @@ from emberflow._protocol.live_messages import (
 )
 from emberflow._task.node_dialing import FeedAccess, node_address
 from emberflow.config import check_count
-from emberflow.errors import ClusterError, ConfigError, EmberflowError
+from emberflow.errors import ClusterError, EmberflowError
 from emberflow.result import FeedResult
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class LiveFeeding:
         send: Callable[[int, Message], None],
         broadcast: Callable[[Message], None],
     ) -> None:
+        self._spark = spark
         self._plan = plan
+        self._schemas: dict[str, bytes] = {}  # of RDDs, by name
         self._broadcast = broadcast
         self._state = FeedingState(plan)
         self._jobs = FeedingJobs(spark, facts, self._state)
@@ -71,16 +73,16 @@ class LiveFeeding:
         trainers = dataclasses.replace(
             self._access, nodes=tuple(node for node in nodes if plan.nodes[node.rank].trains)
         )
-        self._rounds = RoundFeeding(spark, plan, trainers, self._state, self._jobs, send)
-        self._streams = StreamFeeding(spark, plan, self._state, self._jobs, send, broadcast)
+        self._rounds = RoundFeeding(plan, trainers, self._state, self._jobs, send)
+        self._streams = StreamFeeding(plan, self._state, self._jobs, send, broadcast)
 
     def train(self, data: Any, epochs: int = 1, name: str = "train") -> FeedResult:
         """Feed the nodes, and return when they are done with the rows.
 
         Args:
-            data: A DataFrame, or a dict of them by name.
+            data: A DataFrame, an RDD of tuples, Rows, dicts or single values, or a dict of either by name.
             epochs: How often the nodes go through the rows.
-            name: The name of a DataFrame that has none.
+            name: The name of data that has none.
 
         Raises:
             ConfigError: Nothing that your function asks for has this name.
@@ -90,16 +92,11 @@ class LiveFeeding:
         check_count("epochs", epochs)
         started = time.monotonic()
         self._state.check()
-        fed = read_data(data if isinstance(data, Mapping) else {name: data})
-        if fed.files or not fed.frames:
-            raise ConfigError(
-                f"A live cluster is fed with DataFrames. Received: {data!r}.",
-                fix="Pass cluster.train(df), or a dict such as {'train': df, 'validation': other}.",
-            )
+        fed = read_fed(self._spark, data, name, self._schemas)
         kinds = ("rounds",) if isinstance(data, Mapping) else ("stream", "rounds")
         kind, ranks = self._state.await_feed(kinds, name)
         if kind == "stream":
-            rows = self._streams.train(data, name, self._access_to(ranks), epochs)
+            rows = self._streams.train(fed, name, self._access_to(ranks), epochs)
         else:
             rows = self._rounds.train(fed, epochs)
         return FeedResult(rows=rows, seconds=time.monotonic() - started)
@@ -107,20 +104,23 @@ class LiveFeeding:
     def infer(self, data: Any, schema: Any = None, name: str = "infer") -> Any:
         """Return a lazy DataFrame: the columns of `data`, and those of the results of your function.
 
+        An RDD in is an RDD out: of the results only, one per row, in the order of the rows; a value where the results
+        have one column, else a dict.
+
         Args:
-            data: A DataFrame.
+            data: A DataFrame or an RDD.
             schema: The columns of the results, such as "score float"; None asks for the result of the first row.
             name: The requests' name.
         """
         self._state.check()
-        fed = read_data({"infer": data})
-        if not fed.frames:
-            raise ConfigError(
-                f"A live cluster infers on DataFrames. Received: {data!r}.", fix="Pass cluster.infer(df)."
-            )
+        # The RDDs of several calls need not have the same columns: nothing is kept of them.
+        fed = read_fed(self._spark, {"data": data}, "data", {})
         _, ranks = self._state.await_feed(("requests",), name)
         tag = f"emberflow-{self._plan.run_id}-{self._plan.attempt}-infer-{next(self._numbers)}"
-        return inferred_frame(data, schema, name, self._access_to(ranks), self._jobs, tag)
+        access = self._access_to(ranks)
+        if isinstance(fed, FedRdds):
+            return inferred_rdd(fed, name, access, self._jobs, tag)
+        return inferred_frame(data, schema, name, access, self._jobs, tag)
 
     def on_message(self, rank: int, message: Message) -> None:
         """Handle a node's message about its feeds; it does not block."""

@@ -3,13 +3,16 @@
 import functools
 from typing import TYPE_CHECKING, Any
 
+from emberflow._driver.fed_data import FedRdds, made
 from emberflow._driver.feeding_job import FeedingJobs
-from emberflow._driver.interpreter import map_in_arrow
+from emberflow._driver.interpreter import driver_python, map_in_arrow
 from emberflow._task.inference_task import PROBE_SCHEMA, InferenceTask, infer_rows, probe_columns
 from emberflow._task.node_dialing import FeedAccess
+from emberflow._task.rdd_task import infer_values
 from emberflow.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -40,6 +43,15 @@ def inferred_frame(
     columns = _arrow_schema(added).serialize().to_pybytes()
     task = InferenceTask(access=access, name=name, columns=columns)
     return map_in_arrow(frame, functools.partial(infer_rows, task), _together(frame.schema, added))
+
+
+def inferred_rdd(data: FedRdds, name: str, access: FeedAccess, jobs: FeedingJobs, tag: str) -> "RDD[Any]":
+    """Return a lazy RDD of the results, one per row, in the order of the rows."""
+    ((key, rdd),) = data.rdds.items()
+    rows = jobs.run(tag, lambda: data.rows_of(key))
+    task = InferenceTask(access=access, name=name)
+    with driver_python(data.spark):
+        return made(rdd.mapPartitionsWithIndex(functools.partial(infer_values, task, rows)))
 
 
 def _found(frame: "DataFrame", task: InferenceTask, jobs: FeedingJobs, tag: str) -> "StructType":

@@ -5,24 +5,19 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from emberflow._driver.fed_data import FedFrames, FedRdds
 from emberflow._driver.feeding_job import FeedingJobs, refusal_error
 from emberflow._driver.feeding_state import FeedingState
-from emberflow._driver.interpreter import map_in_arrow
-from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.shards import merge_briefs
 from emberflow._plan.plan import RunPlan
-from emberflow._plan.stages import Stage
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import RoundDropped, RoundReady
-from emberflow._task.feeding_task import ROUND_SCHEMA, RoundTask, feed_round
+from emberflow._task.feeding_task import RoundTask
 from emberflow._task.node_dialing import FeedAccess
 from emberflow.errors import ClusterError, DataError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class RoundFeeding:
@@ -30,14 +25,12 @@ class RoundFeeding:
 
     def __init__(
         self,
-        spark: "SparkSession",
         plan: RunPlan,
         access: FeedAccess,
         state: FeedingState,
         jobs: FeedingJobs,
         send: Callable[[int, Message], None],
     ) -> None:
-        self._spark = spark
         self._plan = plan
         self._access = access
         self._state = state
@@ -53,7 +46,7 @@ class RoundFeeding:
             self._done.setdefault(number, set()).add(rank)
             self._state.changed.notify_all()
 
-    def train(self, data: RunData, epochs: int) -> int:
+    def train(self, data: FedFrames | FedRdds, epochs: int) -> int:
         """Bring the rows to all ranks, and return how many there are when all are done with them."""
         with self._turn:
             self._state.check()
@@ -75,11 +68,11 @@ class RoundFeeding:
         for rank in ranks:
             self._send(rank, message(rank))
 
-    def _fed(self, data: RunData, number: int) -> tuple[list[str], list[dict[str, ShardFacts]]]:
+    def _fed(self, data: FedFrames | FedRdds, number: int) -> tuple[list[str], list[dict[str, ShardFacts]]]:
         """Run the feeding job; return the winning token of each rank, and the facts of its shards."""
-        task = RoundTask(access=self._access, number=number, names=tuple(data.frames))
+        task = RoundTask(access=self._access, number=number, names=data.names)
         tag = f"emberflow-{self._plan.run_id}-{self._plan.attempt}-round-{number}"
-        rows = self._jobs.run(tag, functools.partial(self._collect, data, task))
+        rows = self._jobs.run(tag, functools.partial(data.feed_round, task))
         by_rank: dict[int, Any] = {row["rank"]: row for row in rows}
         for row in by_rank.values():
             if row["error"]:
@@ -103,12 +96,6 @@ class RoundFeeding:
             for node in self._access.nodes
         ]
         return [by_rank[node.rank]["token"] for node in self._access.nodes], facts
-
-    def _collect(self, data: RunData, task: RoundTask) -> list[Any]:
-        ranks = len(self._access.nodes)
-        with ARROW_BATCHES.applied(self._spark):
-            rows = directed_rows(data, Stage(first_rank=0, ranks=ranks, gpus=0), ranks)
-            return map_in_arrow(rows, functools.partial(feed_round, task), ROUND_SCHEMA).collect()
 
 
 def _merged(facts: list[dict[str, ShardFacts]]) -> dict[str, str]:

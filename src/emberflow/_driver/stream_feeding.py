@@ -3,21 +3,17 @@
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from emberflow._driver.fed_data import FedFrames, FedRdds
 from emberflow._driver.feeding_job import FeedingJobs, refusal_error
 from emberflow._driver.feeding_state import FeedingState
-from emberflow._driver.interpreter import map_in_arrow
-from emberflow._driver.row_routing import ARROW_BATCHES
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import CommitAnswer, CommitAsked, FeedStopped, PartitionsTaken
-from emberflow._task.feeding_task import STREAM_SCHEMA, StreamTask, feed_partition
+from emberflow._task.feeding_task import StreamTask
 from emberflow._task.node_dialing import FeedAccess
 from emberflow.errors import ClusterError, DataError, EmberflowError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class Ledger:
@@ -61,14 +57,12 @@ class StreamFeeding:
 
     def __init__(
         self,
-        spark: "SparkSession",
         plan: RunPlan,
         state: FeedingState,
         jobs: FeedingJobs,
         send: Callable[[int, Message], None],
         broadcast: Callable[[Message], None],
     ) -> None:
-        self._spark = spark
         self._plan = plan
         self._state = state
         self._jobs = jobs
@@ -77,7 +71,7 @@ class StreamFeeding:
         self._numbers = itertools.count()
         self._ledgers: dict[str, Ledger] = {}
 
-    def train(self, frame: "DataFrame", name: str, access: FeedAccess, epochs: int) -> int:
+    def train(self, data: FedFrames | FedRdds, name: str, access: FeedAccess, epochs: int) -> int:
         """Feed the nodes, once per epoch; return the rows of the first when all are taken."""
         rows = []
         for _ in range(epochs):
@@ -86,7 +80,7 @@ class StreamFeeding:
             tag = f"emberflow-{self._plan.run_id}-{self._plan.attempt}-stream-{number}"
             task = StreamTask(access=access, name=name, feed=feed)
             ledger = Ledger(name, tag)
-            rows.append(self._fed(ledger, feed, functools.partial(self._collect, frame, task)))
+            rows.append(self._fed(ledger, feed, functools.partial(data.feed_stream, task)))
             if ledger.is_stopped:
                 break
         return rows[0]
@@ -154,7 +148,3 @@ class StreamFeeding:
                 f"Your function must take all rows of {feed}. Received: it returned on rank {lost[0]} before.",
                 fix="Loop over ctx.stream() to its end, or call ctx.stop_feeding() before you return.",
             )
-
-    def _collect(self, frame: "DataFrame", task: StreamTask) -> list[Any]:
-        with ARROW_BATCHES.applied(self._spark):
-            return map_in_arrow(frame, functools.partial(feed_partition, task), STREAM_SCHEMA).collect()

@@ -65,6 +65,11 @@ def feed_round(task: RoundTask, batches: "Iterator[pa.RecordBatch]") -> "Iterato
     import pyarrow as pa
 
     rank, _ = task_numbers()
+    yield pa.RecordBatch.from_pylist([bring_shard(task, rank, batches)])
+
+
+def bring_shard(task: RoundTask, rank: int, batches: "Iterator[pa.RecordBatch]") -> dict[str, Any]:
+    """Bring the rows of a rank to its node; return which attempt did, and what the node knows of them."""
     token = secrets.token_hex(8)
     facts, error = "", ""
     try:
@@ -74,27 +79,33 @@ def feed_round(task: RoundTask, batches: "Iterator[pa.RecordBatch]") -> "Iterato
             facts = json.dumps(_expect(ShardSpooled, connection).facts)
     except EmberflowError as refused:
         error = _refusal(refused)
-    columns = {"rank": [rank], "token": [token], "facts": [facts], "error": [error]}
-    yield pa.RecordBatch.from_pydict(columns)
+    return {"rank": rank, "token": token, "facts": facts, "error": error}
 
 
 def feed_partition(task: StreamTask, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """Bring one partition to the best node, unless another attempt did; yield why it was refused, if it was."""
     import pyarrow as pa
 
+    if error := bring_partition(task, batches):
+        yield pa.RecordBatch.from_pydict({"error": [error]})
+
+
+def bring_partition(task: StreamTask, batches: "Iterator[pa.RecordBatch]") -> str:
+    """Bring one partition to the best node, unless another attempt did; return why it was refused, or ""."""
     partition, attempt = task_numbers()
     rows: Iterator[Any] = (batch for batch in spark_rows(batches) if batch.num_rows)
-    first = next(rows, None)
-    if first is None:
-        return
     try:
+        first = next(rows, None)
+        if first is None:
+            return ""
         with connected_to_any(task.access, partition) as connection:
             connection.send(PartitionBegin(task.name, task.feed, partition, attempt))
             if not _expect(PartitionWelcome, connection).is_committed:
                 connection.send_stream(chain([first], rows))
                 _expect(PartitionKept, connection)
     except EmberflowError as refused:
-        yield pa.RecordBatch.from_pydict({"error": [_refusal(refused)]})
+        return _refusal(refused)
+    return ""
 
 
 def task_numbers() -> tuple[int, int]:

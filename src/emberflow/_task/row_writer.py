@@ -34,6 +34,8 @@ def spark_rows(batches: Iterator[Any]) -> Iterator[Any]:
     while True:
         try:
             batch = next(batches, None)
+        except EmberflowError:
+            raise
         except Exception as error:
             raise RowsEndedError(
                 f"Spark stopped in the middle of its rows ({type(error).__name__}: {error})",
