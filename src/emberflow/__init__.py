@@ -6,6 +6,7 @@ The names here are all that a user types. Importing this package imports neither
 import importlib as _importlib
 import typing as _typing
 
+from emberflow.cluster import Cluster, cluster
 from emberflow.errors import (
     ClusterError,
     ConfigError,
@@ -48,6 +49,7 @@ _LATER = {
 }
 
 __all__ = [
+    "Cluster",
     "ClusterError",
     "ConfigError",
     "DataError",
@@ -73,6 +75,7 @@ __all__ = [
     "SupersededError",
     "TFRecords",
     "UnknownNameError",
+    "cluster",
     "local_cluster",
     "predict",
     "run",

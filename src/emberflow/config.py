@@ -16,6 +16,7 @@ JOIN_TIMEOUT = 60.0  # All nodes are up by then; only connections between them a
 EXCHANGE_TIMEOUT = 600.0  # Longer than one step of a large model, or one validation, takes on a slow node.
 EXECUTOR_TIMEOUT = 5.0  # Executors of one session register shortly after each other, except on slow clusters.
 EVALUATOR_TIMEOUT = 60.0  # One evaluation of the last checkpoint, after training is done.
+STOP_TIMEOUT = 600.0  # The last round may still be trained on, and a large model exported.
 
 
 @dataclass(frozen=True, kw_only=True)

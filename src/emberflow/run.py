@@ -1,18 +1,15 @@
 """`ef.run`: one function on all nodes of a cluster that exists as long as the function runs."""
 
 import logging
-import pickle
-import secrets
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from emberflow._choices import GpuSource, Strategy, Transport, TransportChoice
+from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._names import names_checked
-from emberflow.config import Count, RunConfig, parse_port_range
-from emberflow.result import Report, Result
+from emberflow.config import Count, RunConfig
+from emberflow.result import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
     from emberflow._driver.cluster_facts import ClusterFacts
     from emberflow._driver.supervisor import Program
     from emberflow._node.context import Context
-    from emberflow._plan.plan import RunPlan
-    from emberflow._plan.roles import Node
 
 log = logging.getLogger("emberflow")
 
@@ -165,100 +160,15 @@ def run(
 
 def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
     from emberflow._driver.console import Console
+    from emberflow._driver.results import result_of
+    from emberflow._driver.run_plan import make_plan
     from emberflow._driver.slots import place_nodes, slots_held
     from emberflow._driver.supervisor import supervise
 
     started = time.monotonic()
     nodes = place_nodes(spark, config, facts)
-    plan = _plan(config, facts, nodes, waits_for_rows=bool(program.data.frames))
+    plan = make_plan(config, facts, nodes, waits_for_rows=bool(program.data.frames))
     log.debug("plan: %s", plan)
     with Console(nodes, config.verbose) as console, slots_held(spark, plan, facts, console.status):
         done = supervise(spark, program, plan, config, facts, console)
-    values = _values(done.rows, done.values)
-    return Result(
-        value=values.get(0),
-        reports=_reports(done.rows, values),
-        metrics=tuple(done.attempt.metrics.items()),
-        seconds=time.monotonic() - started,
-        attempts=done.attempts,
-        tensorboard_url=done.attempt.tensorboard_url,
-    )
-
-
-def _plan(
-    config: RunConfig, facts: "ClusterFacts", nodes: "tuple[Node, ...]", *, waits_for_rows: bool
-) -> "RunPlan":
-    from emberflow._driver.cluster_facts import encrypts
-    from emberflow._plan.plan import RunPlan
-
-    is_encrypted = encrypts(facts, config)
-    may_be_clear = config.allow_unencrypted or not is_encrypted
-    return RunPlan(
-        run_id=secrets.token_hex(4),
-        nodes=nodes,
-        rendezvous="barrier" if facts.is_connect else "driver",
-        driver_address=None,
-        start_timeout=config.start_timeout,
-        join_timeout=config.join_timeout,
-        exchange_timeout=config.exchange_timeout,
-        evaluator_timeout=config.evaluator_timeout,
-        forward_logs=config.verbose,
-        log_copy="none" if facts.is_local else "all",
-        python=sys.version_info[:2],
-        waits_for_rows=waits_for_rows,
-        gpus=config.gpus,
-        gpu_source=config.gpu_source,
-        gpu_resource=facts.gpu_resource,
-        transport=_transport(config, nodes, may_be_clear=may_be_clear),
-        encrypt=is_encrypted,
-        encrypts_files=facts.encrypts_files,
-        allows_tf_servers=may_be_clear,
-        strategy=config.strategy,
-        tensorboard=(config.tensorboard, config.tensorboard_host) if config.tensorboard else None,
-        port_range=parse_port_range("port_range", config.port_range)
-        if config.port_range
-        else facts.port_range,
-    )
-
-
-def _transport(config: RunConfig, nodes: "tuple[Node, ...]", *, may_be_clear: bool) -> Transport:
-    if config.transport == "auto":
-        # Workers of parameter servers run a TensorFlow server of their own, at the address of the collectives'.
-        has_ps = any(node.role == "ps" for node in nodes)
-        return "collectives" if config.gpus and not has_ps and may_be_clear else "ring"
-    return config.transport
-
-
-def _values(rows: list[Any], files: dict[int, IO[bytes]]) -> dict[int, Any]:
-    """Return the value of each rank, from its file or from its chunks."""
-    values = {}
-    for rank, file in files.items():
-        with file:
-            values[rank] = pickle.load(file)
-    chunks: dict[int, list[bytes]] = {}
-    for row in sorted(rows, key=lambda row: (row["rank"], row["part"])):
-        chunks.setdefault(row["rank"], []).append(bytes(row["value"]))
-    joined = {rank: b"".join(parts) for rank, parts in chunks.items()}
-    return values | {rank: pickle.loads(data) for rank, data in joined.items() if data}
-
-
-def _reports(rows: list[Any], values: dict[int, Any]) -> tuple[Report, ...]:
-    from emberflow._protocol.outcome import Outcome
-
-    outcomes = [Outcome.from_json(row["outcome"]) for row in rows if row["part"] == 0]
-    return tuple(
-        Report(
-            rank=outcome.rank,
-            role=outcome.role,
-            index=outcome.index,
-            host=outcome.host,
-            devices=outcome.devices,
-            ending=outcome.ending.value,
-            seconds=outcome.seconds,
-            log_tail=outcome.log_tail,
-            value=values.get(outcome.rank),
-            feed=outcome.feed,
-            gpus=outcome.gpus,
-        )
-        for outcome in sorted(outcomes, key=lambda outcome: outcome.rank)
-    )
+    return result_of(done, started)

@@ -19,7 +19,7 @@ from emberflow.errors import PeerError
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 ROW = re.compile(r"^\| `(\w+)` \| ([\w ]+) \| ([^|]+) \|", re.MULTILINE)
-PROCESSES = {"driver", "task", "keeper", "node"}
+PROCESSES = {"attendant", "driver", "task", "keeper", "node"}
 
 
 def direction_of(message: type) -> str:

@@ -19,6 +19,7 @@ from emberflow._driver.cluster_facts import (
     read_facts,
 )
 from emberflow._driver.interpreter import DRIVER_PYTHON
+from emberflow._driver.run_plan import make_plan
 from emberflow._driver.slots import check_slots
 from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
 from emberflow._plan.roles import assign_roles
@@ -32,7 +33,6 @@ from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, DataError, EmberflowError, EncryptionError, RunCancelledError
 from tests.unit.nodes import outcome_of, plan_of
 
-run_module = sys.modules["emberflow.run"]
 CLASSIC = ClusterFacts(is_connect=False, master="spark://a:7077")
 
 
@@ -124,7 +124,7 @@ def test_a_run_is_encrypted_where_spark_is_or_the_user_asks_for_it(
     settings: tuple[str, ...], options: dict[str, Any], encrypted: bool, transport: str
 ) -> None:
     facts = dataclasses.replace(CLASSIC, encryption=settings)
-    plan = run_module._plan(RunConfig(workers=2, **options), facts, assign_roles(2), waits_for_rows=False)
+    plan = make_plan(RunConfig(workers=2, **options), facts, assign_roles(2), waits_for_rows=False)
     assert (plan.encrypt, plan.transport) == (encrypted, transport)
     assert plan.allows_tf_servers == (not encrypted or "allow_unencrypted" in options)
 

@@ -10,6 +10,7 @@ from typing import Any
 from emberflow._driver.console import Console, warn_driver_unreachable
 from emberflow._driver.events import (
     AttemptEvent,
+    Formed,
     Gone,
     JobFailed,
     JobRows,
@@ -85,6 +86,7 @@ class Attempt:
         self._stalls = StallDetector(plan, hub, self._hosts)
         self._on_event: dict[type[AttemptEvent], Callable[[Any], None]] = {
             Joined: self._on_joined,
+            Formed: self._on_formed,
             NodeSent: self._on_node_sent,
             Gone: self._on_gone,
             Undelivered: self._on_undelivered,
@@ -102,6 +104,10 @@ class Attempt:
             self._stop()
         if error := self._error():
             raise error from (None if is_interrupted(self._job_error) else self._job_error)
+        return self._result()
+
+    def _result(self) -> list[Any]:
+        """Return the rows of an attempt in which no node failed, or raise why there are none."""
         if self._rows is None:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result"),
@@ -142,8 +148,7 @@ class Attempt:
         end = None if timeout is None else time.monotonic() + timeout
         while not is_over():
             self._check_waits()
-            waits = (end, self._deadline, self._silence_ends(), self._stalls.due())
-            left = min(limit for limit in waits if limit is not None) - time.monotonic()
+            left = min(limit for limit in (end, *self._limits()) if limit is not None) - time.monotonic()
             if end is not None and time.monotonic() >= end:
                 return
             try:
@@ -152,8 +157,16 @@ class Attempt:
                 continue
             self._on_event[type(event)](event)
 
+    def _limits(self) -> tuple[float | None, ...]:
+        """Return the moments at which `_check_waits` must be called at the latest."""
+        return (self._deadline, self._silence_ends(), self._stalls.due())
+
     def _is_over(self) -> bool:
-        return bool(self._failures.failures or self._job_error) or self._rows is not None
+        return bool(self._failures.failures or self._job_error) or self._is_complete()
+
+    def _is_complete(self) -> bool:
+        """Tell whether all nodes have ended well."""
+        return self._rows is not None
 
     def _on_node_sent(self, event: NodeSent) -> None:
         match event.message:
@@ -183,6 +196,9 @@ class Attempt:
             self._job.submit_next_stage(len(self._hosts))
         if len(self._hosts) == len(self._plan.nodes) and self._deadline:
             self._deadline += deadlines.START_GRACE
+
+    def _on_formed(self, event: Formed) -> None:
+        """Nothing waits for this but a live attempt."""
 
     def _on_ready(self, rank: int) -> None:
         self._ready.add(rank)
@@ -253,10 +269,11 @@ class Attempt:
     def _stop(self) -> None:
         """End whatever still runs, and wait until it is gone."""
         self._deadline = self._silent_since = None
-        if self._rows is None:
+        if not self._is_complete():
             if self._failures.failures:
                 self._until(lambda: False, deadlines.CAUSE_SETTLE)
                 self._until(self._is_explained, deadlines.LOST_TASK_SETTLE)
+            self._on_ending()
             self._state = AttemptState.STOPPING
             self._hub.quit_all()
             self._on_quit()  # a task that transfers a large value reads nothing else
@@ -272,6 +289,9 @@ class Attempt:
                 self._plan.run_id,
                 deadlines.TASKS_END_TIMEOUT,
             )
+
+    def _on_ending(self) -> None:
+        """Nobody but the caller of `run` waits to be told that the attempt ends early."""
 
     def _is_explained(self) -> bool:
         """Tell whether more is known than that tasks are gone: Spark may yet say why."""

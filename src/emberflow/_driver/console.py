@@ -46,6 +46,10 @@ class Console:
     ) -> None:
         self._progress.stop()
 
+    def end_progress(self) -> None:
+        """Remove the line of progress; what nodes print is shown as before."""
+        self._progress.stop()
+
     def status(self, text: str) -> None:
         """Show what the run is doing now."""
         log.info("%s", text)

@@ -18,6 +18,17 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class Formed:
+    """Hub to attempt: all nodes have met.
+
+    Attributes:
+        endpoints: One dictionary of addresses per rank.
+    """
+
+    endpoints: list[dict[str, str]]
+
+
+@dataclass(frozen=True)
 class NodeSent:
     """Hub to attempt: the task of this rank has sent a message."""
 
@@ -92,5 +103,18 @@ class TasksRunning:
     count: int
 
 
-AttemptEvent = Joined | NodeSent | Gone | Undelivered | JobRows | JobFailed | TasksRunning
+@dataclass(frozen=True)
+class StopAsked:
+    """Cluster to attempt: end; `None` for at once.
+
+    Attributes:
+        timeout: Seconds until your function must have returned on every node.
+    """
+
+    timeout: float | None
+
+
+AttemptEvent = (
+    Joined | Formed | NodeSent | Gone | Undelivered | JobRows | JobFailed | TasksRunning | StopAsked
+)
 Events = queue.Queue[AttemptEvent]

@@ -58,6 +58,10 @@ class FailureTracker:
         """Let the failure of this node be the one to report: Spark names it as the first."""
         self.failures.sort(key=lambda failure: failure.rank != rank)
 
+    def outcomes(self) -> Mapping[int, Outcome]:
+        """Return how each node ended that has ended, by rank."""
+        return self._outcomes
+
     def is_explained(self) -> bool:
         """Tell whether more is known than that tasks are gone."""
         return any(failure.cause is not FailureCause.TASK_GONE for failure in self.failures)

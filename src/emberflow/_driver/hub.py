@@ -10,14 +10,22 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from emberflow._driver.events import Events, Gone, Joined, NodeSent
+from emberflow._driver.events import Events, Formed, Gone, Joined, NodeSent
 from emberflow._driver.peer import Peer
 from emberflow._driver.rendezvous import Rendezvous
 from emberflow._plan import deadlines
 from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.codec import Message
-from emberflow._protocol.driver_messages import Gather, Join, LogLines, OpenValues, Quit, StartupFacts
+from emberflow._protocol.driver_messages import (
+    Cluster,
+    Gather,
+    Join,
+    LogLines,
+    OpenValues,
+    Quit,
+    StartupFacts,
+)
 from emberflow._protocol.messages import encode
 from emberflow._protocol.sealed import TamperedError
 from emberflow._protocol.sealed_socket import SealedSocket
@@ -210,6 +218,8 @@ class Hub:
             case Gather() | StartupFacts():
                 for ranks, answer in self.rendezvous.bring(rank, message):
                     self._send(ranks, answer)
+                    if isinstance(answer, Cluster):
+                        self.events.put(Formed(answer.endpoints))
             case LogLines(text):
                 self._on_log_lines(rank, text)
             case _:

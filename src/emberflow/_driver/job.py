@@ -12,6 +12,7 @@ from emberflow._driver.interpreter import map_in_arrow
 from emberflow._driver.profiles import profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._plan.stages import Stage
+from emberflow._task.live_task import run_live_task
 from emberflow._task.node_task import OUTPUT_SCHEMA, run_task
 from emberflow._task.task_spec import TaskSpec
 
@@ -98,7 +99,8 @@ class Job:
             return self._run_tasks(rows, stage)
 
     def _run_tasks(self, rows: "DataFrame", stage: Stage) -> list[Any]:
-        task = functools.partial(run_task, dataclasses.replace(self._spec, first_rank=stage.first_rank))
+        run = run_live_task if self._spec.plan.is_live else run_task
+        task = functools.partial(run, dataclasses.replace(self._spec, first_rank=stage.first_rank))
         profile = profile_of(stage, self._facts)
         return map_in_arrow(rows, task, OUTPUT_SCHEMA, barrier=True, profile=profile).collect()
 

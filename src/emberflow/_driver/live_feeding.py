@@ -57,6 +57,7 @@ class LiveFeeding:
         send: Callable[[int, Message], None],
         broadcast: Callable[[Message], None],
     ) -> None:
+        self._has_failed = False
         self._spark = spark
         self._plan = plan
         self._schemas: dict[str, bytes] = {}  # of RDDs, by name
@@ -140,8 +141,14 @@ class LiveFeeding:
         """Note that a node's function has returned, or that the run continues without this node."""
         self._state.on_ended(rank)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the attempt that these feeds belong to has failed."""
+        return self._has_failed
+
     def fail(self, error: EmberflowError) -> None:
         """Have every call raise this error, those that wait and those to come: the cluster is over."""
+        self._has_failed = True
         self._state.fail(error)
         self._jobs.cancel_later()
 

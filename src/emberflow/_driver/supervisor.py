@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import secrets
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -61,6 +62,34 @@ class Supervised:
     attempts: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttemptParts:
+    """What an attempt is made of.
+
+    Attributes:
+        plan: Its plan, with the driver's address.
+        key: Its secret.
+        hub: Its connections to the tasks.
+        job: Its Spark job.
+        console: Where it shows what happens.
+        metrics: What nodes have reported, in earlier attempts too.
+        on_quit: Called when the tasks are told to end.
+    """
+
+    plan: RunPlan
+    key: bytes = dataclasses.field(repr=False)
+    hub: Hub
+    job: Job
+    console: Console
+    metrics: MetricLog[Metric]
+    on_quit: Callable[[], None]
+
+
+def make_attempt(parts: AttemptParts) -> Attempt:
+    """Return an attempt that is over when the Spark job is."""
+    return Attempt(parts.plan, parts.hub, parts.job, parts.console, parts.metrics, parts.on_quit)
+
+
 def supervise(
     spark: "SparkSession",
     program: Program,
@@ -68,17 +97,19 @@ def supervise(
     config: RunConfig,
     facts: ClusterFacts,
     console: Console,
+    make: Callable[[AttemptParts], Attempt] = make_attempt,
 ) -> Supervised:
     """Run attempts until one succeeds, or no further one is allowed."""
     restarts = 0
     metrics: MetricLog[Metric] = MetricLog()
     while True:
         try:
-            rows, values, attempt = _run_attempt(spark, program, plan, config, facts, console, metrics)
+            rows, values, attempt = _run_attempt(spark, program, plan, config, facts, console, metrics, make)
             return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             is_unreachable = error.cause is FailureCause.DRIVER_UNREACHABLE
-            if is_unreachable and plan.rendezvous == "driver" and len(plan.stages) == 1:
+            may_do_without = plan.rendezvous == "driver" and len(plan.stages) == 1 and not plan.is_live
+            if is_unreachable and may_do_without:
                 warn_driver_unreachable(config.driver_host or facts.driver_host)
                 plan = dataclasses.replace(plan, rendezvous="barrier")
                 continue
@@ -114,6 +145,7 @@ def _run_attempt(
     facts: ClusterFacts,
     console: Console,
     metrics: MetricLog[Metric],
+    make: Callable[[AttemptParts], Attempt],
 ) -> tuple[list[Any], dict[int, IO[bytes]], Attempt]:
     """Start all nodes once, with a key of their own."""
     key = secrets.token_bytes(32)
@@ -125,7 +157,17 @@ def _run_attempt(
         addressed = _with_address(plan, config, facts, hub.port)
         spec = _task_spec(program, addressed, key, facts)
         job = Job(spark, spec, program.data, facts, hub.events)
-        attempt = Attempt(addressed, hub, job, console, metrics, on_quit=server.close)
+        attempt = make(
+            AttemptParts(
+                plan=addressed,
+                key=key,
+                hub=hub,
+                job=job,
+                console=console,
+                metrics=metrics,
+                on_quit=server.close,
+            )
+        )
         try:
             rows = attempt.run()
             values = collect_values(rows, server, addressed, key)

@@ -42,11 +42,11 @@ def main() -> None:
 
     node = _start(order)
     _send({"kind": "node_started", "pid": node})
-    status = _wait(node, wake_r, order["watched_fds"])
+    status, is_outlived = _wait(node, wake_r, order["watched_fds"])
     _kill_everything(node)
     for folder in order["folders"]:
         shutil.rmtree(folder, ignore_errors=True)
-    _send({"kind": "node_exited", "status": status})
+    _send({"kind": "node_exited", "status": status, "executor_ended": is_outlived})
 
 
 def _start(order: dict[str, Any]) -> int:
@@ -76,8 +76,12 @@ def _start(order: dict[str, Any]) -> int:
         os._exit(127)
 
 
-def _wait(node: int, wake_fd: int, watched_fds: list[int]) -> int | None:
-    """Wait for the node's end and return its exit code, or None when it has to be ended."""
+def _wait(node: int, wake_fd: int, watched_fds: list[int]) -> tuple[int | None, bool]:
+    """Wait for the node's end.
+
+    Returns:
+        Its exit code, or None when it has to be ended; and whether that is because its executor has ended.
+    """
     poll = select.poll()
     for fd in (0, wake_fd, *watched_fds):
         poll.register(fd, select.POLLIN | select.POLLHUP)
@@ -87,9 +91,9 @@ def _wait(node: int, wake_fd: int, watched_fds: list[int]) -> int | None:
             os.read(wake_fd, 4096)
             status = _reap(node)
             if status is not None:
-                return status
+                return status, False
         if fired - {wake_fd}:
-            return None
+            return None, bool(fired & set(watched_fds))
 
 
 def _reap(node: int) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.exporting import export_model
+from emberflow._node.live_context import LiveContext
 from emberflow._node.row_access import RowAccess
 from emberflow._node.serving import Serving
 from emberflow._node.strategy_services import StrategyServices
@@ -19,10 +20,11 @@ from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
+    from emberflow._node.live_feeds import LiveFeeds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context(Serving, RowAccess):
+class Context(Serving, RowAccess, LiveContext):
     """One node's view of the run, given to your function.
 
     Attributes:
@@ -55,6 +57,7 @@ class Context(Serving, RowAccess):
     _is_asynchronous: bool = field(default=False, repr=False)
     _allows_tf_servers: bool = field(default=True, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
+    _live: "LiveFeeds | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)
     _send: Callable[[Message], None] = field(repr=False)
     _started: float = field(default_factory=time.monotonic, repr=False)

@@ -35,10 +35,11 @@ from emberflow._protocol.driver_messages import Cluster
 from emberflow._protocol.node_messages import Raised, Ready, Returned, TensorBoardStarted
 from emberflow._protocol.sealed_file import SealedWriter
 from emberflow._protocol.sockets import address_of
-from emberflow.errors import ClusterError, ConfigError, DataError, EmberflowError, ModelError
+from emberflow.errors import ClusterError, ConfigError, DataError, EmberflowError, ModelError, NodeFailedError
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
+    from emberflow._node.live_feeds import LiveFeeds
 
 PACKAGE = str(Path(__file__).parent.parent)
 TEXT_LIMIT = 20_000  # characters; the text travels to the driver and is printed there
@@ -66,17 +67,21 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
     """Load your function, join the cluster, call it; return the last message."""
     started = time.monotonic()
     context: Context | None = None
+    live: LiveFeeds | None = None
     try:
         fn = _load(spec)
         held = held_port(spec.plan.port_range)
         services = StrategyServices(spec)
-        mine = {"tf": address_of(spec.host, held.port)} | services.endpoint
+        live = _live_feeds(spec, task)
+        mine = {"tf": address_of(spec.host, held.port)} | services.endpoint | (live.endpoint if live else {})
         cluster = task.join_cluster(Ready(mine))
         rows = _take_rows(spec, cluster, task, feed)
-        context = _context(spec, cluster.endpoints, services, task, rows)
+        context = _context(spec, cluster.endpoints, services, task, rows, live)
         started = time.monotonic()
         ps_work = services.ps_work(task) if spec.me.role == "ps" else None
         value = _call(ps_work or fn, context)
+        if live is not None:
+            live.close()
         services.leave()  # the chief may wait for what this worker has learned
         held.close()
         return _returned(spec, value, time.monotonic() - started, rows)
@@ -87,9 +92,29 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
             return _returned(spec, None, time.monotonic() - started)
         return _raised(leave, f"SystemExit: your function called sys.exit({leave.code!r})", started)
     except BaseException as error:  # noqa: BLE001 - the driver must be told of every error
+        if live is not None:
+            live.close(_feeds_failed(spec, error))
         if _is_refusal(error, context):
             return dataclasses.replace(_raised(error, error.problem, started), is_refused=True)
         return _raised(error, _own_frames(error), started)
+
+
+def _live_feeds(spec: NodeSpec, task: TaskConnection) -> "LiveFeeds | None":
+    """Listen for feeding tasks, where the node belongs to a live cluster and trains."""
+    if spec.live is None or not spec.me.trains:
+        return None
+    from emberflow._node.live_feeds import LiveFeeds
+
+    live = LiveFeeds(spec, task.send)
+    task.on_feed_message(live.on_message)
+    return live
+
+
+def _feeds_failed(spec: NodeSpec, error: BaseException) -> NodeFailedError:
+    return NodeFailedError(
+        f"Your function raised {type(error).__name__} on {spec.me.name}: {error}",
+        fix="See the error that cluster.train() or cluster.stop() raises: it has the traceback.",
+    )
 
 
 def _is_refusal(error: BaseException, context: Context | None) -> TypeGuard[EmberflowError]:
@@ -142,6 +167,7 @@ def _context(
     services: StrategyServices,
     task: TaskConnection,
     rows: "Feed | None",
+    live: "LiveFeeds | None",
 ) -> Context:
     me, plan = spec.me, spec.plan
     config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
@@ -176,6 +202,7 @@ def _context(
         _is_asynchronous=plan.is_asynchronous,
         _allows_tf_servers=plan.allows_tf_servers,
         _feed=rows,
+        _live=live,
         _send=task.send,
         _over=task.over,
     )

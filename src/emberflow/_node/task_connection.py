@@ -11,6 +11,7 @@ from typing import TypeVar
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import Cluster, WorkerLost
 from emberflow._protocol.frames import Channel
+from emberflow._protocol.live_messages import TO_NODE
 from emberflow._protocol.node_messages import Leave, Ping, Pong, Ready, StartNode, StepsAgreed, StepsOffered
 from emberflow.errors import PeerError
 
@@ -33,6 +34,8 @@ class TaskConnection:
         self._lost: list[int] = []
         self._on_lost: list[Callable[[int], None]] = []
         self._losing = threading.Lock()
+        self._on_feed: Callable[[Message], None] | None = None
+        self._early: list[Message] = []
 
     def receive_start(self) -> StartNode:
         """Return the first message of the task; call it before `listen`."""
@@ -59,6 +62,20 @@ class TaskConnection:
         with self._asking:
             self.send(message)
             return self._replies.get()
+
+    def on_feed_message(self, call: Callable[[Message], None]) -> None:
+        """Call `call`, on the receiving thread, with every message of the driver about feeds, earlier ones too."""
+        with self._losing:
+            self._on_feed = call
+            for message in self._early:
+                call(message)
+
+    def _feed(self, message: Message) -> None:
+        with self._losing:
+            if self._on_feed is None:
+                self._early.append(message)
+            else:
+                self._on_feed(message)
 
     def on_worker_lost(self, call: Callable[[int], None]) -> None:
         """Call `call` with the rank of every worker that the run continues without, earlier ones too."""
@@ -89,6 +106,8 @@ class TaskConnection:
                     self.send(Pong())
                 case WorkerLost(rank):
                     self._lose(rank)
+                case _ if isinstance(message, TO_NODE):
+                    self._feed(message)
                 case _:
                     self._replies.put(message)
 

@@ -64,6 +64,8 @@ class RunPlan:
         encrypt: Whether everything between driver and nodes is encrypted; messages and files are in any case.
         encrypts_files: Whether what nodes and tasks keep on local disk is encrypted, since Spark's files are.
         allows_tf_servers: Whether TensorFlow's own servers, which cannot encrypt, may run.
+        is_live: Whether nodes outlive the Spark stage that starts them.
+        is_local: Whether Spark runs its tasks on the driver's own JVM, without executors.
     """
 
     run_id: str
@@ -90,6 +92,8 @@ class RunPlan:
     encrypt: bool = False
     encrypts_files: bool = False
     allows_tf_servers: bool = True
+    is_live: bool = False
+    is_local: bool = False
 
     @property
     def is_asynchronous(self) -> bool:

@@ -29,6 +29,11 @@ class NodeReady(Message):
 
 
 @dataclass(frozen=True)
+class FunctionReturned(Message):
+    """Task to driver: your function has returned on a live node, which takes no more rows."""
+
+
+@dataclass(frozen=True)
 class LogLines(Message):
     """Task to driver: what the node printed, one or more lines."""
 

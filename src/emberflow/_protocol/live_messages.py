@@ -191,3 +191,9 @@ class FeedRefused(Message):
 @dataclass(frozen=True)
 class FeedsEnd(Message):
     """Driver to task to node: the cluster is stopped; feeds end after what was made visible."""
+
+
+TO_DRIVER = (FeedOpened, RoundDone, CommitAsked, PartitionsTaken, StopFeeding)
+"""What a node sends to the driver, by way of its attendant."""
+TO_NODE = (RoundReady, RoundDropped, CommitAnswer, FeedStopped, FeedsEnd)
+"""What the driver sends to a node, by way of its attendant."""

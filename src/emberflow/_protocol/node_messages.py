@@ -111,6 +111,22 @@ class Pong(Message):
 
 
 @dataclass(frozen=True)
+class NodeUp(Message):
+    """Attendant to task: all nodes are up, so the task may let go of this one."""
+
+
+@dataclass(frozen=True)
+class NodeRefused(Message):
+    """Attendant to task: the node cannot start, and the driver cannot be told but by the task.
+
+    Attributes:
+        outcome: How it ended, as an error's text carries it.
+    """
+
+    outcome: str
+
+
+@dataclass(frozen=True)
 class KeeperOrder(Message):
     """Task to keeper: the one line on its standard input.
 
@@ -146,6 +162,8 @@ class NodeExited(Message):
 
     Attributes:
         status: The exit code, negative for a signal; None where the keeper had to kill the node.
+        executor_ended: Whether it had to because the executor has ended.
     """
 
     status: int | None
+    executor_ended: bool = False

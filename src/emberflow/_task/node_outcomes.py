@@ -13,6 +13,12 @@ from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.row_writer import RowsEndedError, RowWriter
 from emberflow.errors import EmberflowError
 
+EXECUTOR_ENDED = "its executor has ended"
+WHY_IT_ENDED = (
+    "See in Spark's UI or log why: the session was stopped, the executor was removed or killed, or its host is gone. "
+    "With max_restarts all nodes are started again where Spark has executors left."
+)
+
 
 class NodeOutcomes:
     """Makes the outcome of one node.
@@ -81,11 +87,15 @@ class NodeOutcomes:
 
     def loss(self, monitor: NodeMonitor, event: TaskEvent) -> Outcome:
         """Return the outcome of a node that exited without reporting a result."""
-        problem, fix = (
-            describe_stop(event.limit)
-            if isinstance(event, NodeStopped)
-            else describe_exit(event.status if isinstance(event, NodeExited) else None)
-        )
+        match event:
+            case NodeStopped(limit):
+                problem, fix = describe_stop(limit)
+            case NodeExited(executor_ended=True):
+                problem, fix = EXECUTOR_ENDED, WHY_IT_ENDED
+            case NodeExited(status):
+                problem, fix = describe_exit(status)
+            case _:
+                problem, fix = describe_exit(None)
         return self.make(Ending.LOST, monitor, problem=problem, fix=fix)
 
     def _fed(self) -> dict[str, Any]:

@@ -10,7 +10,17 @@ from typing import IO, TYPE_CHECKING
 from emberflow._node.node_spec import VALUE_FILE, NodeSpec, send_spec
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
-from emberflow._protocol.driver_messages import Cluster, Gathered, LogLines, NoCluster, NodeReady, WorkerLost
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import (
+    Cluster,
+    FunctionReturned,
+    Gathered,
+    LogLines,
+    NoCluster,
+    NodeReady,
+    WorkerLost,
+)
+from emberflow._protocol.live_messages import TO_DRIVER, TO_NODE
 from emberflow._protocol.node_messages import (
     Leave,
     Raised,
@@ -189,7 +199,7 @@ class NodeRunner:
                     monitor.send_to_node(Leave())
                     return self._leave(monitor)
                 case Returned():
-                    self._keep_value(event)
+                    self._on_returned(event, monitor)
                 case Serving():
                     self._is_serving = True
                 case _ if self._relay(event, monitor, exchange):
@@ -223,11 +233,20 @@ class NodeRunner:
                 monitor.send_to_driver(event)
             case WorkerLost():
                 monitor.send_to_node(event)
+            case Message() if isinstance(event, TO_DRIVER):
+                monitor.send_to_driver(event)
+            case Message() if isinstance(event, TO_NODE):
+                monitor.send_to_node(event)
             case FeedFailed() if self._outcomes.returned:
                 pass  # of rows that your function did not want: it has returned
             case _:
                 return self._window_steps.handle(event, monitor, exchange)
         return True
+
+    def _on_returned(self, returned: Returned, monitor: NodeMonitor) -> None:
+        self._keep_value(returned)
+        if self._plan.is_live:
+            monitor.send_to_driver(FunctionReturned())
 
     def _keep_value(self, returned: Returned) -> None:
         """Hold the value: the folder is deleted with the process, an open file stays."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from emberflow import storage
-from emberflow._node.node_spec import NodeSpec
+from emberflow._node.node_spec import LiveSpec, NodeSpec
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.frames import send
@@ -52,12 +52,14 @@ class Surroundings:
     Attributes:
         host: The executor's host, as Spark names it.
         gpu_addresses: The GPUs that Spark's scheduler gave to the task.
+        executor: Process id of the executor's JVM.
         watched: Descriptors of processes that the node must not outlive.
         all_gather: Spark's exchange among the tasks of a stage; None where nodes meet at the driver only.
     """
 
     host: str
     gpu_addresses: tuple[str, ...] = ()
+    executor: int = 0
     watched: tuple[int, ...] = ()
     all_gather: AllGather | None = None
 
@@ -99,6 +101,7 @@ def run_node(
             streams=not spec.data.cache,
             key=hmac.digest(spec.key, b"ranks", "sha256"),
             fn=spec.fn,
+            live=_live_spec(spec, surroundings) if plan.is_live else None,
         )
         try:
             check_here(plan)
@@ -118,6 +121,12 @@ def run_node(
         environment = _environment(plan, me) | gpu_environment(node_spec.devices)
         outcome = runner.run(environment, driver, surroundings.watched, surroundings.all_gather)
         return outcome, runner.value
+
+
+def _live_spec(spec: TaskSpec, surroundings: Surroundings) -> LiveSpec:
+    return LiveSpec(
+        jvm=surroundings.executor, spool_dir=spec.data.spool_dir, spool_limit=spec.data.spool_limit
+    )
 
 
 def _row_writer(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", folder: Path) -> RowWriter:

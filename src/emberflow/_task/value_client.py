@@ -142,13 +142,15 @@ class ValueClient:
             return Ending.UNDELIVERED, known
 
     def _deliver(self, value: IO[bytes], size: int) -> dict[str, str]:
-        if size <= SMALL:
+        if size <= SMALL and not self._plan.is_live:
             return {}
-        if self._is_late:
+        if self._is_late and self._sock is None:
             self._sock = self._dial()
         if self._sock is not None:
             self._send(self._sock, value, size)
             return {"value_route": ValueRoute.DRIVER}
+        if self._plan.is_live:
+            raise _lost(self._no_driver)
         if self._plan.checkpoints:
             return {"value_route": ValueRoute.STORAGE, "value_mac": self._store(value)}
         if 0 < self._values.row_limit < size:

@@ -1,0 +1,166 @@
+"""One attempt of a live cluster: its Spark job ends when all nodes are up, and the attempt when the last node has."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from emberflow._driver.attempt import Attempt
+from emberflow._driver.events import Formed, JobRows, NodeSent, StopAsked
+from emberflow._driver.supervisor import AttemptParts
+from emberflow._protocol.codec import Message
+from emberflow._protocol.driver_messages import FunctionReturned, LogLines
+from emberflow._protocol.live_messages import TO_DRIVER, FeedsEnd
+from emberflow.errors import ClusterError, EmberflowError
+
+KEPT_LINES = 20  # of each node's output, for `status`
+
+
+class LiveListener(Protocol):
+    """Is told of an attempt, on the attempt's thread; must not block."""
+
+    def on_up(self, endpoints: list[dict[str, str]]) -> None:
+        """All nodes are up, and the slots of their tasks are free."""
+
+    def on_message(self, rank: int, message: Message) -> None:
+        """A node has sent a message about its feeds."""
+
+    def on_returned(self, rank: int) -> None:
+        """Your function has returned on a node."""
+
+    def on_failed(self, error: EmberflowError) -> None:
+        """The attempt is about to end because of this error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSnapshot:
+    """What is known of a node at one moment.
+
+    Attributes:
+        host: Where it runs; "" before its task has connected.
+        state: "waiting" for its task, "starting", "up", "returned", or how it ended.
+        log_tail: The last lines that it printed.
+    """
+
+    host: str
+    state: str
+    log_tail: tuple[str, ...]
+
+
+class LiveAttempt(Attempt):
+    """Supervises nodes that outlive their stage."""
+
+    def __init__(self, parts: AttemptParts, listener: LiveListener) -> None:
+        super().__init__(parts.plan, parts.hub, parts.job, parts.console, parts.metrics, parts.on_quit)
+        self._listener = listener
+        self._endpoints: list[dict[str, str]] | None = None
+        self._is_up = False
+        self._stop_by: float | None = None
+        self._stop_timeout = 0.0
+        self._is_abandoned = False
+        self._returned: set[int] = set()
+        self._log_tails: list[deque[str]] = [deque(maxlen=KEPT_LINES) for _ in parts.plan.nodes]
+        self._on_event |= {StopAsked: self._on_stop_asked}
+
+    def ask_to_stop(self, timeout: float | None) -> None:
+        """Have all nodes end, from any thread: within `timeout` seconds, or, with None, at once."""
+        self._hub.events.put(StopAsked(timeout))
+
+    def nodes(self) -> tuple[NodeSnapshot, ...]:
+        """Return what is known of each node, from any thread."""
+        return tuple(
+            NodeSnapshot(
+                host=self._hosts.get(node.rank, ""),
+                state=self._state_of(node.rank),
+                log_tail=tuple(self._log_tails[node.rank]),
+            )
+            for node in self._plan.nodes
+        )
+
+    def _state_of(self, rank: int) -> str:
+        if outcome := self._failures.outcomes().get(rank):
+            return str(outcome.ending)
+        if rank in self._returned:
+            return "returned"
+        if rank in self._hosts:
+            return "up" if rank in self._ready else "starting"
+        return "waiting"
+
+    def _on_formed(self, event: Formed) -> None:
+        self._endpoints = event.endpoints
+        self._tell_if_up()
+
+    def _on_job_rows(self, event: JobRows) -> None:
+        super()._on_job_rows(event)
+        self._tell_if_up()
+
+    def _tell_if_up(self) -> None:
+        has_all = self._rows is not None and len(self._rows) == len(self._plan.nodes)
+        if has_all and self._endpoints is not None and not self._is_up:
+            self._is_up = True
+            self._listener.on_up(self._endpoints)
+
+    def _on_node_sent(self, event: NodeSent) -> None:
+        match event.message:
+            case LogLines(text):
+                self._log_tails[event.rank].extend(text.split("\n"))
+                super()._on_node_sent(event)
+            case FunctionReturned():
+                self._returned.add(event.rank)
+                self._listener.on_returned(event.rank)
+            case message if isinstance(message, TO_DRIVER):
+                self._listener.on_message(event.rank, message)
+            case _:
+                super()._on_node_sent(event)
+
+    def _on_stop_asked(self, event: StopAsked) -> None:
+        if event.timeout is None:
+            self._is_abandoned = True
+            return
+        self._stop_timeout = event.timeout
+        self._stop_by = time.monotonic() + event.timeout
+        self._hub.broadcast(FeedsEnd())
+
+    def _limits(self) -> tuple[float | None, ...]:
+        return (*super()._limits(), self._stop_by)
+
+    def _check_waits(self) -> None:
+        super()._check_waits()
+        if self._stop_by is not None and time.monotonic() >= self._stop_by:
+            self._stop_by = None
+            raise self._stop_timed_out()
+
+    def _stop_timed_out(self) -> ClusterError:
+        names = [node.name for node in self._plan.nodes if self._state_of(node.rank) == "up" and node.trains]
+        return ClusterError(
+            f"Your function must return within {self._stop_timeout:g} s of cluster.stop(). Received: it still runs "
+            f"on {', '.join(names) or 'no worker, but a node has not ended'}; all nodes were ended.",
+            fix="Let it return when ctx.rounds(), ctx.stream() or ctx.requests() end, or pass a longer timeout.",
+        )
+
+    def _is_complete(self) -> bool:
+        return self._rows is not None and len(self._failures.outcomes()) == len(self._plan.nodes)
+
+    def _is_over(self) -> bool:
+        return self._is_abandoned or super()._is_over()
+
+    def _on_ending(self) -> None:
+        self._stop_by = None
+        if error := self._error():
+            self._listener.on_failed(error)
+
+    def _result(self) -> list[Any]:
+        """Return the nodes' outcomes in the form of a Spark job's rows; none where the cluster was abandoned."""
+        if self._is_abandoned:
+            return []
+        if not self._is_complete():
+            return super()._result()
+        outcomes = self._failures.outcomes()
+        return [
+            {"rank": rank, "part": 0, "outcome": outcomes[rank].to_json(), "value": b""}
+            for rank in sorted(outcomes)
+        ]
+
+    def _was_interrupted(self) -> bool:
+        """A job that has ended cannot be cancelled any more."""
+        return not self._is_up and super()._was_interrupted()

@@ -1,0 +1,313 @@
+"""`ef.cluster`: nodes that stay up, and are fed, asked and stopped by later calls."""
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow._names import names_checked
+from emberflow.config import STOP_TIMEOUT, Count, RunConfig, check_count, check_seconds
+from emberflow.errors import EmberflowError
+from emberflow.result import FeedResult, Metric, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from emberflow._driver.live_feeding import LiveFeeding
+    from emberflow._driver.live_run import LiveRun
+    from emberflow._node.context import Context
+
+
+@names_checked
+def cluster(
+    fn: "Callable[[Context], Any]",
+    *,
+    workers: Count,
+    ps: Count = 0,
+    evaluator: bool = False,
+    gpus: int = 0,
+    gpu_source: GpuSource = "spark",
+    gpu_resource: str | None = None,
+    transport: TransportChoice = "auto",
+    strategy: Strategy = "data_parallel",
+    tensorboard: str | None = None,
+    tensorboard_host: str = "127.0.0.1",
+    checkpoint_dir: str | None = None,
+    max_restarts: int = 0,
+    restart_on_error: bool = False,
+    spool_dir: str | None = None,
+    spool_limit: int | None = None,
+    spark: "SparkSession | None" = None,
+    start_timeout: float = 120.0,
+    executor_timeout: float = 5.0,
+    join_timeout: float = 60.0,
+    exchange_timeout: float = 600.0,
+    evaluator_timeout: float = 60.0,
+    verbose: bool = True,
+    encrypt: bool = False,
+    allow_unencrypted: bool = False,
+    driver_host: str | None = None,
+    port_range: str | None = None,
+) -> "Cluster":
+    """Start nodes that stay up until they are stopped, and feed them with one DataFrame after the other.
+
+    The stage that starts the nodes ends when all are up, so that its slots are free for your other jobs, also on
+    executors of one core. A node never outlives its executor, the Spark application or this process. Use it as a
+    context manager, or call `Cluster.stop`.
+
+    Args:
+        fn: Your function, called as ``fn(ctx)`` in every node. It takes what you feed from ``ctx.rounds()``,
+            ``ctx.stream()`` or ``ctx.requests()``, and returns when these end.
+        workers: How many nodes train, the chief included; "auto": every slot that Spark offers.
+        ps: Parameter servers in addition to the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
+            environment.
+        evaluator: Start one more node that evaluates while the others train.
+        gpus: GPUs of each worker, its own, assigned by Spark's scheduler and held until the cluster is stopped.
+        gpu_source: "nvml": nodes select free GPUs of their host, where Spark manages none.
+        gpu_resource: Spark's name for its GPUs, if neither "gpu" nor the setting spark.emberflow.gpuResource.
+        transport: How ``ctx.distribute`` exchanges gradients; see `emberflow.run`.
+        strategy: How the nodes train together; see `emberflow.run`.
+        tensorboard: Folder of event files that TensorBoard shows; it runs on the chief's host.
+        tensorboard_host: The interface that TensorBoard listens on.
+        checkpoint_dir: Storage that all nodes share, for ``ctx.save_checkpoint``; kept afterwards.
+        max_restarts: How often all nodes may be restarted after a lost node. A call that was interrupted is then
+            fed again from its first row, to your function, which begins anew from its last checkpoint.
+        restart_on_error: Restart after an exception of your function too.
+        spool_dir: Local folder for the rows of a round; Spark's own if left out.
+        spool_limit: Most bytes of one worker's rows there.
+        spark: The session; the active one if left out. Classic, or Spark Connect where executors reach this process.
+        start_timeout: Seconds until all nodes must have joined.
+        executor_timeout: Seconds in which all executors must register after the first one, within `start_timeout`.
+        join_timeout: Seconds until nodes that train together must have connected to each other.
+        exchange_timeout: Seconds after which a node that does not answer another during training is an error.
+        evaluator_timeout: Seconds for a last evaluation after training is done.
+        verbose: Show progress and the nodes' output on the driver.
+        encrypt: Encrypt everything that driver, feeding tasks and nodes send each other; always so where Spark
+            encrypts its traffic.
+        allow_unencrypted: Let TensorFlow's own servers run where everything else is encrypted; they cannot encrypt.
+        driver_host: The address at which executors reach this process, if not the one that Spark uses.
+        port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls.
+
+    Returns:
+        The cluster, with all nodes up.
+
+    Raises:
+        ConfigError: The arguments are wrong, or the function cannot be pickled.
+        ClusterError: Spark has too few slots for the nodes, they did not join in time, or cannot reach this process.
+        NodeFailedError: Your function raised before all nodes were up.
+
+    Example:
+        >>> def learn(ctx):
+        ...     model = ctx.distribute(build_model())
+        ...     for round in ctx.rounds():
+        ...         model.fit(round.dataset(features="x", label="y", batch_size=64))
+        >>> with ef.cluster(learn, workers=2) as cluster:  # doctest: +SKIP
+        ...     cluster.train(monday)
+        ...     cluster.train(tuesday, epochs=2)
+    """
+    from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
+
+    config = RunConfig(
+        workers=workers,
+        ps=ps,
+        evaluator=evaluator,
+        gpus=gpus,
+        gpu_source=gpu_source,
+        gpu_resource=gpu_resource,
+        transport=transport,
+        strategy=strategy,
+        tensorboard=tensorboard,
+        tensorboard_host=tensorboard_host,
+        checkpoint_dir=checkpoint_dir,
+        max_restarts=max_restarts,
+        restart_on_error=restart_on_error,
+        spool_dir=spool_dir,
+        spool_limit=spool_limit,
+        start_timeout=start_timeout,
+        executor_timeout=executor_timeout,
+        join_timeout=join_timeout,
+        exchange_timeout=exchange_timeout,
+        evaluator_timeout=evaluator_timeout,
+        verbose=verbose,
+        encrypt=encrypt,
+        allow_unencrypted=allow_unencrypted,
+        driver_host=driver_host,
+        port_range=port_range,
+    )
+    session = spark or active_session()
+    facts = read_facts(session, config.gpu_resource)
+    check_facts(facts, config)
+    return Cluster(_started(session, fn, config, facts))
+
+
+def _started(
+    spark: "SparkSession", fn: "Callable[[Context], Any]", config: RunConfig, facts: Any
+) -> "LiveRun":
+    """Return the run with all nodes up."""
+    from emberflow._driver.live_run import LiveRun
+    from emberflow._driver.row_routing import RunData, data_spec
+    from emberflow._driver.run_plan import make_plan
+    from emberflow._driver.shipping import shipment_of
+    from emberflow._driver.slots import place_nodes
+    from emberflow._driver.supervisor import Program
+
+    data = RunData()
+    nodes = place_nodes(spark, config, facts)
+    plan = make_plan(config, facts, nodes, is_live=True)
+    program = Program(
+        fn=shipment_of(fn, is_connect=facts.is_connect),
+        data=data,
+        spec=data_spec(data, config),
+    )
+    run = LiveRun(spark, program, plan, config, facts)
+    run.start()
+    return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStatus:
+    """One node of a live cluster at one moment.
+
+    Attributes:
+        rank: Its global number.
+        role: chief, worker, ps or evaluator.
+        index: Its number within its role.
+        host: Where it runs.
+        state: "waiting" for its task, "starting", "up", "returned", or how it ended.
+        log_tail: The last lines that it printed.
+    """
+
+    rank: int
+    role: str
+    index: int
+    host: str
+    state: str
+    log_tail: tuple[str, ...] = ()
+
+
+class Cluster:
+    """Nodes that are up until `stop`; made by `emberflow.cluster`."""
+
+    def __init__(self, run: "LiveRun") -> None:
+        self._run = run
+
+    def train(self, data: Any, *, epochs: int = 1, name: str = "train") -> FeedResult:
+        """Feed the nodes, and return when they have trained on all of it.
+
+        A function that takes *rounds* gets the rows of all nodes at once, each row exactly once per epoch; one that
+        takes a *stream* gets them as they come.
+
+        Args:
+            data: A DataFrame; an RDD of rows, tuples, dicts or numbers; or, for rounds, a dict of these by name.
+            epochs: How often the rows are trained on.
+            name: The name under which your function finds the data.
+
+        Returns:
+            How many rows were fed, and in which time.
+
+        Raises:
+            ClusterError: The cluster is over.
+            ConfigError: Your function takes no feed of this name.
+            DataError: There are no rows, or their columns are not those of the rounds before.
+            NodeError: A node failed or was lost; its own traceback is in the message.
+        """
+        check_count("epochs", epochs)
+        result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name))
+        return result
+
+    def infer(self, data: Any, *, schema: Any = None, name: str = "infer") -> Any:
+        """Return what your function replies to the rows: for a DataFrame its columns and those of the replies.
+
+        The result is lazy, as every DataFrame is: nodes are asked when it is computed, and each time it is. Every row
+        has its own result, also when Spark runs a task again.
+
+        Args:
+            data: A DataFrame; or an RDD, for an RDD of results.
+            schema: The columns of the replies, such as "prediction double, label long"; if left out, one row is asked
+                for now.
+            name: The name under which your function takes requests.
+        """
+        return self._through(lambda feeding: feeding.infer(data, schema, name))
+
+    def status(self) -> tuple[NodeStatus, ...]:
+        """Return what is known of each node now."""
+        attempt = self._run.attempt
+        snapshots = attempt.nodes() if attempt is not None else ()
+        return tuple(
+            NodeStatus(
+                rank=node.rank,
+                role=node.role,
+                index=node.index,
+                host=seen.host,
+                state=seen.state,
+                log_tail=seen.log_tail,
+            )
+            for node, seen in zip(self._run.plan.nodes, snapshots, strict=False)
+        )
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What nodes have reported so far by ``ctx.report``, in order of arrival."""
+        attempt = self._run.attempt
+        return tuple(attempt.metrics.items()) if attempt is not None else ()
+
+    @property
+    def tensorboard_url(self) -> str | None:
+        """The address of TensorBoard, or None."""
+        attempt = self._run.attempt
+        return attempt.tensorboard_url if attempt is not None else None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the cluster can be fed; False once it is stopped or lost."""
+        return not self._run.is_over
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> Result:
+        """Let the feeds end, wait until your function has returned everywhere, and end all nodes.
+
+        Args:
+            timeout: Seconds until it must have returned; then the nodes are ended, with an error.
+
+        Returns:
+            What your function returned, as of `emberflow.run`; the same when called again.
+        """
+        check_seconds("timeout", timeout, STOP_TIMEOUT)
+        return self._run.stop(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._run.stop_now()
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{node.role} {node.index}: {node.state}" for node in self.status())
+        return f"<emberflow.Cluster {self._run.plan.run_id} ({states})>"
+
+    def _repr_html_(self) -> str:
+        """Show the nodes as a table in notebooks."""
+        rows = "".join(
+            f"<tr><td>{node.rank}</td><td>{node.role} {node.index}</td><td>{html.escape(node.host)}</td>"
+            f"<td>{node.state}</td><td><code>{html.escape(' '.join(node.log_tail[-1:]))}</code></td></tr>"
+            for node in self.status()
+        )
+        head = "<tr><th>rank</th><th>node</th><th>host</th><th>state</th><th>last line</th></tr>"
+        return f"<table>{head}{rows}</table>"
+
+    def _through(self, call: "Callable[[LiveFeeding], Any]") -> Any:
+        """Make a call to the nodes; when they were lost meanwhile and start again, make it again."""
+        feeding: LiveFeeding | None = None
+        while True:
+            feeding = self._run.feeding(but_not=feeding)
+            try:
+                return call(feeding)
+            except EmberflowError:
+                if not feeding.has_failed:
+                    raise
