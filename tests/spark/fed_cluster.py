@@ -120,6 +120,7 @@ class FedCluster:
     def _run(self, fn: Fn, rank: int) -> None:
         try:
             self.values[rank] = fn(rank, self.nodes[rank])
+            self.feeding.node_ended(rank)
         except BaseException as error:
             self.errors.append(error)
             self.feeding.fail(ClusterError(f"rank {rank}: {error!r}", fix="Look at the traceback."))

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from emberflow._node.live_feeds import LiveFeeds
 from emberflow.errors import ClusterError, ConfigError, DataError, NodeLostError, RunCancelledError
+from tests.sessions import Sessions, classic
 from tests.spark.fed_cluster import fed_cluster
 from tests.unit.nodes import WITHIN
 
@@ -328,3 +330,52 @@ def test_rdds_are_inferred_in_place(spark_retrying: "SparkSession") -> None:
             spark_retrying.sparkContext.parallelize([("a", [-5.0, 1.0])], 1)
         ).collect()
         assert [row["sum"] for row in several] == [-4.0]
+
+
+@pytest.mark.full  # one of each again, in another setting
+@pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
+def test_feeding_on_spark_connect(spark_connect: "SparkSession", *, encrypt: bool) -> None:
+    def all_of_them(rank: int, feeds: LiveFeeds) -> list[int]:
+        with ThreadPoolExecutor(2) as pool:
+            served = [pool.submit(doubled, rank, feeds), pool.submit(rows_of_stream, rank, feeds)]
+            rounds = [v for _, _, ids in rows_of_rounds(rank, feeds) for v in ids]
+            return rounds + list(served[1].result(WITHIN))
+
+    with fed_cluster(spark_connect, all_of_them, encrypt=encrypt) as cluster:
+        assert cluster.feeding.train({"other": spark_connect.range(0, 100, 1, 4)}).rows == 100
+        assert cluster.feeding.train(spark_connect.range(100, 200, 1, 4)).rows == 100
+        rows = cluster.feeding.infer(spark_connect.range(0, 100, 1, 4)).collect()
+        assert [row["double"] for row in rows] == [2 * x for x in range(100)]
+        values = cluster.stop()
+    assert sorted(values[0] + values[1]) == list(range(200))
+
+
+@pytest.mark.full  # a cluster of its own
+def test_speculative_copies_of_feeding_tasks_give_each_row_once(sessions: Sessions) -> None:
+    sessions.close()
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "500ms",
+    }
+
+    def slow_once(batches: Any) -> Any:
+        task = TaskContext.get()
+        assert task is not None
+        for batch in batches:
+            yield batch
+            if task.partitionId() == 1 and task.attemptNumber() == 0:
+                time.sleep(WITHIN)  # its rows are with the node, and their end is not
+
+    with classic("local-cluster[2,1,1024]", speculation) as spark:
+        frame = wide(spark, 100, 4).mapInArrow(slow_once, "id long, bytes string")
+        for fn in (rows_of_stream, rows_of_rounds):
+            with fed_cluster(spark, fn) as cluster:
+                assert cluster.feeding.train(frame).rows == 100
+                values = cluster.stop()
+            seen = values[0] + values[1]
+            if fn is rows_of_rounds:
+                seen = [v for _, _, ids in seen for v in ids]
+            assert sorted(seen) == list(range(100))

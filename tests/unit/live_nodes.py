@@ -3,7 +3,7 @@
 import contextlib
 import hmac
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +91,21 @@ class FedNode:
         self, partition: int, attempt: int, rows: range, feed: str = "train-0", **more: Any
     ) -> bool:
         """Be a task of a stream: bring a partition; tell whether its rows were wanted."""
+        begin = PartitionBegin("train", feed, partition, attempt)
+        return self._bring(begin, batches_of(rows, **more))
+
+    def bring_batches(self, name: str, partition: int, batches: Iterable[Any]) -> bool:
+        """The same with any batches, for a stream of any name."""
+        return self._bring(PartitionBegin(name, f"{name}-0", partition, partition), batches)
+
+    def _bring(self, begin: PartitionBegin, batches: Iterable[Any]) -> bool:
         with contextlib.closing(self.dial()) as connection:
-            connection.send(PartitionBegin("train", feed, partition, attempt))
+            connection.send(begin)
             welcome = connection.receive()
             assert isinstance(welcome, PartitionWelcome)
             if welcome.is_committed:
                 return False
-            connection.send_stream(batches_of(rows, **more))
+            connection.send_stream(batches)
             assert connection.receive() == PartitionKept()
             return True
 

@@ -48,7 +48,7 @@ def ready(number: int, token: str, *spooled: ShardSpooled, epochs: int = 1) -> R
     facts = [ShardFacts.from_json(each.facts["train"]) for each in spooled]
     blobs = {digest: blob for each in facts for digest, blob in each.blobs().items()}
     shards = merge_briefs("train", [each.brief() for each in facts], blobs)
-    return RoundReady(number, epochs, token, {"train": shards})
+    return RoundReady(number, epochs, token, {"train": shards}, 0)
 
 
 def values_of(round_: Round) -> list[int]:

@@ -78,6 +78,7 @@ def test_rows_are_dealt_to_all_ranks_with_keys_of_their_own() -> None:
     parts = [(rank, data) for p in (0, 1) for rank, data in split_rows(rows, 3, p, values)]
     seen: dict[int, list[Any]] = {0: [], 1: [], 2: []}
     for rank, data in parts:
+        assert isinstance(data, bytes)
         seen[rank] += pa.ipc.read_record_batch(pa.py_buffer(data), rows.shuffled).to_pylist()
     assert sorted(row["_1"] for part in seen.values() for row in part) == sorted([*range(10_000)] * 2)
     assert len({row["__ef_key"] for part in seen.values() for row in part}) == 20_000

@@ -11,6 +11,8 @@ from emberflow.errors import ClusterError, ConfigError, EmberflowError
 
 ASKED = {"rounds": "ctx.rounds()", "stream": "ctx.stream({!r})", "requests": "ctx.requests({!r})"}
 
+LOOP = "Loop over ctx.rounds(), ctx.stream() or ctx.requests(): the loop ends with cluster.stop."
+
 
 class FeedingState:
     """Shared by all calls of one cluster. Threads wait here; messages of nodes wake them.
@@ -70,6 +72,16 @@ class FeedingState:
         """Return the ranks that train and have not ended."""
         return tuple(node.rank for node in self._plan.nodes if node.trains and node.rank not in self._ended)
 
+    def check_complete(self) -> None:
+        """Raise an error where all who train are needed and one has returned already."""
+        lost = [node.rank for node in self._plan.nodes if node.trains and node.rank in self._ended]
+        if lost and not self._plan.is_asynchronous:
+            raise ClusterError(
+                "Your function must run on all nodes while the cluster is fed. Received: it has returned on rank "
+                f"{lost[0]}.",
+                fix=LOOP,
+            )
+
     def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait for something that a message changes; False at the timeout; the cluster's error if it is over."""
         with self.changed:
@@ -85,7 +97,7 @@ class FeedingState:
         if lost and not self._plan.is_asynchronous:
             raise ClusterError(
                 f"Your function must run until it is done with {what}. Received: it returned on rank {lost[0]}.",
-                fix="Loop over ctx.rounds(), ctx.stream() or ctx.requests(): the loop ends with cluster.stop.",
+                fix=LOOP,
             )
 
     def await_feed(self, kinds: Collection[str], name: str) -> tuple[str, tuple[int, ...]]:
@@ -121,7 +133,7 @@ class FeedingState:
         if not trainers:
             raise ClusterError(
                 "Your function must run while the cluster is fed. Received: it has returned on all nodes.",
-                fix="Loop over ctx.rounds(), ctx.stream() or ctx.requests(): the loop ends with cluster.stop.",
+                fix=LOOP,
             )
         return all(rank in self._opened for rank in trainers)
 

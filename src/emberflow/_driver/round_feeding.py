@@ -1,11 +1,11 @@
 """Rounds seen from the driver: one feeding job, and then its rows become visible to all ranks at once."""
 
+import dataclasses
 import functools
 import itertools
 import json
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from emberflow._driver.fed_data import FedFrames, FedRdds
 from emberflow._driver.feeding_job import FeedingJobs, refusal_error
@@ -43,59 +43,63 @@ class RoundFeeding:
     def on_done(self, rank: int, number: int) -> None:
         """Note that a node is done with a round."""
         with self._state.changed:
-            self._done.setdefault(number, set()).add(rank)
+            if number in self._done:
+                self._done[number].add(rank)
             self._state.changed.notify_all()
 
     def train(self, data: FedFrames | FedRdds, epochs: int) -> int:
         """Bring the rows to all ranks, and return how many there are when all are done with them."""
         with self._turn:
             self._state.check()
+            self._state.check_complete()
             number = next(self._numbers)
-            ranks = self._state.trainers()
+            left = self._state.trainers()
+            nodes = tuple(node for node in self._access.nodes if node.rank in left)
+            ranks = [node.rank for node in nodes]
+            task = RoundTask(
+                access=dataclasses.replace(self._access, nodes=nodes), number=number, names=data.names
+            )
             try:
-                tokens, facts = self._fed(data, number)
+                tokens, facts = self._fed(data, task)
                 shards = _merged(facts)
             except BaseException:
-                self._tell(ranks, lambda _: RoundDropped(number))
+                for rank in ranks:
+                    self._send(rank, RoundDropped(number))
                 raise
-            self._tell(ranks, lambda rank: RoundReady(number, epochs, tokens[rank], shards))
             with self._state.changed:
                 done = self._done.setdefault(number, set())
-            self._state.wait_for_nodes(done, ranks, f"round {number}")
+            for place, rank in enumerate(ranks):
+                self._send(rank, RoundReady(number, epochs, tokens[place], shards, place))
+            try:
+                self._state.wait_for_nodes(done, ranks, f"round {number}")
+            finally:
+                del self._done[number]
             return sum(shard.rows for each in facts for shard in each.values())
 
-    def _tell(self, ranks: tuple[int, ...], message: Callable[[int], Message]) -> None:
-        for rank in ranks:
-            self._send(rank, message(rank))
-
-    def _fed(self, data: FedFrames | FedRdds, number: int) -> tuple[list[str], list[dict[str, ShardFacts]]]:
+    def _fed(
+        self, data: FedFrames | FedRdds, task: RoundTask
+    ) -> tuple[list[str], list[dict[str, ShardFacts]]]:
         """Run the feeding job; return the winning token of each rank, and the facts of its shards."""
-        task = RoundTask(access=self._access, number=number, names=data.names)
-        tag = f"emberflow-{self._plan.run_id}-{self._plan.attempt}-round-{number}"
-        rows = self._jobs.run(tag, functools.partial(data.feed_round, task))
-        by_rank: dict[int, Any] = {row["rank"]: row for row in rows}
-        for row in by_rank.values():
+        tag = f"emberflow-{self._plan.run_id}-{self._plan.attempt}-round-{task.number}"
+        rows = {row["place"]: row for row in self._jobs.run(tag, functools.partial(data.feed_round, task))}
+        for row in rows.values():
             if row["error"]:
                 raise refusal_error(row["error"])
-        if not by_rank:
+        if not rows:
             raise DataError(
                 "The data must have at least one row. Received: none, so Spark started no task.",
                 fix="Check the DataFrame's filters and joins (df.count() should be above 0).",
             )
-        missing = [node.rank for node in self._access.nodes if node.rank not in by_rank]
-        if missing:
+        places = range(len(task.access.nodes))
+        if missing := [task.access.nodes[place].rank for place in places if place not in rows]:
             raise ClusterError(
                 f"Each rank must be given its rows. Received: none for rank {missing[0]} from Spark.",
                 fix="Run it again; if it happens again, report it with the output of df.explain().",
             )
-        facts = [
-            {
-                name: ShardFacts.from_json(text)
-                for name, text in json.loads(by_rank[node.rank]["facts"]).items()
-            }
-            for node in self._access.nodes
+        facts = [json.loads(rows[place]["facts"]) for place in places]
+        return [rows[place]["token"] for place in places], [
+            {name: ShardFacts.from_json(text) for name, text in each.items()} for each in facts
         ]
-        return [by_rank[node.rank]["token"] for node in self._access.nodes], facts
 
 
 def _merged(facts: list[dict[str, ShardFacts]]) -> dict[str, str]:

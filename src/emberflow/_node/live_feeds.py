@@ -67,7 +67,7 @@ class LiveFeeds:
         self._settings, self._columns = SpoolSettings(spec), KnownColumns()
         self._backlog = live.backlog
         self._rounds = RoundFeed(
-            spec.me.rank, self._settings, self._columns, send, is_asynchronous=spec.plan.is_asynchronous
+            self._settings, self._columns, send, is_asynchronous=spec.plan.is_asynchronous
         )
         self._streams: dict[str, StreamFeed] = {}
         self._requests: dict[str, RequestFeed] = {}

@@ -53,7 +53,6 @@ class RoundFeed:
     """All rounds of one node.
 
     Args:
-        rank: This node's number among those that train.
         settings: Of the spools.
         columns: The columns that names had before.
         send: Sends a message to the driver.
@@ -62,14 +61,12 @@ class RoundFeed:
 
     def __init__(
         self,
-        rank: int,
         settings: SpoolSettings,
         columns: KnownColumns,
         send: Callable[[Message], None],
         *,
         is_asynchronous: bool,
     ) -> None:
-        self._rank = rank
         self._settings = settings
         self._columns = columns
         self._send = send
@@ -171,7 +168,7 @@ class RoundFeed:
                 facts = Shards.from_json(text)
                 self._columns.settle(name, facts.schema)
                 spool = Spool(spools[name], name=name, schema=facts.schema)
-                shards[name] = Shard(name=name, rank=self._rank, spool=spool, facts=facts)
+                shards[name] = Shard(name=name, rank=message.place, spool=spool, facts=facts)
         finally:
             _close(spools)
         return Feed(shards)

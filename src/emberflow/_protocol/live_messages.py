@@ -57,12 +57,14 @@ class RoundReady(Message):
         epochs: How often it is yielded.
         token: The attempt whose rows count; those of others are dropped.
         shards: What is known of the shards of all ranks, by the name of the data; a JSON text each.
+        place: Which of them is the node's own: not its rank, where the run continues without a lost worker.
     """
 
     number: int
     epochs: int
     token: str
     shards: dict[str, str]
+    place: int
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=Message)
 
 STREAM_SCHEMA = "error string"
-ROUND_SCHEMA = "rank long, token string, facts string, error string"
+ROUND_SCHEMA = "place long, token string, facts string, error string"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,22 +64,22 @@ def feed_round(task: RoundTask, batches: "Iterator[pa.RecordBatch]") -> "Iterato
     """Bring one partition to its rank; yield which attempt did, and what the node knows of the rows."""
     import pyarrow as pa
 
-    rank, _ = task_numbers()
-    yield pa.RecordBatch.from_pylist([bring_shard(task, rank, batches)])
+    place, _ = task_numbers()
+    yield pa.RecordBatch.from_pylist([bring_shard(task, place, batches)])
 
 
-def bring_shard(task: RoundTask, rank: int, batches: "Iterator[pa.RecordBatch]") -> dict[str, Any]:
-    """Bring the rows of a rank to its node; return which attempt did, and what the node knows of them."""
+def bring_shard(task: RoundTask, place: int, batches: "Iterator[pa.RecordBatch]") -> dict[str, Any]:
+    """Bring one shard to its node; return which attempt did, and what the node knows of the rows."""
     token = secrets.token_hex(8)
     facts, error = "", ""
     try:
-        with connected_to(task.access, task.access.nodes[rank]) as connection:
+        with connected_to(task.access, task.access.nodes[place]) as connection:
             connection.send(RoundBegin(task.number, token, task.names))
             connection.send_stream(spark_rows(batches))
             facts = json.dumps(_expect(ShardSpooled, connection).facts)
     except EmberflowError as refused:
         error = _refusal(refused)
-    return {"rank": rank, "token": token, "facts": facts, "error": error}
+    return {"place": place, "token": token, "facts": facts, "error": error}
 
 
 def feed_partition(task: StreamTask, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":

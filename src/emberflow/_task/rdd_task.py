@@ -12,6 +12,7 @@ from emberflow._feed.arrays import KEY
 from emberflow._feed.python_rows import record_batches
 from emberflow._task.feeding_task import RoundTask, StreamTask, bring_partition, bring_shard
 from emberflow._task.inference_task import InferenceTask, replies
+from emberflow.errors import DataError
 
 ROW_BITS = (
     33  # of a key: the row within its partition; the partition is above, as Spark numbers rows of DataFrames
@@ -45,10 +46,21 @@ class RddRows:
         return pa.schema([*(pa.field(name, pa.struct(list(each))) for name, each in known.items()), key])
 
 
-def split_rows(
-    rows: RddRows, ranks: int, partition: int, values: Iterable[Any]
-) -> Iterator[tuple[int, bytes]]:
-    """Yield record batches for each rank: few large objects, which Spark shuffles at little cost."""
+Part = tuple[int, bytes | DataError]  # a rank, and a record batch for it, or why there is none
+
+
+def split_rows(rows: RddRows, ranks: int, partition: int, values: Iterable[Any]) -> Iterator[Part]:
+    """Yield record batches for each rank: few large objects, which Spark shuffles at little cost.
+
+    Rows that cannot be converted are told to the first rank: were it raised here, Spark would try them again.
+    """
+    try:
+        yield from _parts(rows, ranks, partition, values)
+    except DataError as error:
+        yield 0, error
+
+
+def _parts(rows: RddRows, ranks: int, partition: int, values: Iterable[Any]) -> Iterator[Part]:
     before = 0
     for batch in record_batches(values, rows.schema):
         keyed = _with_keys(rows, batch, (partition << ROW_BITS) + before)
@@ -75,11 +87,16 @@ def _with_keys(rows: RddRows, batch: Any, start: int) -> Any:
 
 
 def feed_round_of_rows(
-    task: RoundTask, rows: RddRows, rank: int, parts: Iterable[tuple[int, bytes]]
+    task: RoundTask, rows: RddRows, place: int, parts: Iterable[Part]
 ) -> Iterator[dict[str, Any]]:
     """Bring the rows of one rank, after the shuffle, to its node."""
-    batches = (pa.ipc.read_record_batch(pa.py_buffer(data), rows.shuffled) for _, data in parts)
-    yield bring_shard(task, rank, batches)
+    yield bring_shard(task, place, (_batch(rows, part) for _, part in parts))
+
+
+def _batch(rows: RddRows, part: bytes | DataError) -> Any:
+    if isinstance(part, DataError):
+        raise part
+    return pa.ipc.read_record_batch(pa.py_buffer(part), rows.shuffled)
 
 
 def feed_partition_of_rows(
