@@ -80,6 +80,16 @@ def test_rows_arrive_unchanged(tmp_path: Path, *, by_tcp: bool, encrypt: bool) -
         assert values_of(next(node.feeds.rounds())) == list(range(1000))
 
 
+def test_rows_are_kept_encrypted_where_spark_encrypts_its_files(tmp_path: Path) -> None:
+    with fed_node(tmp_path, encrypts_files=True) as node:
+        node.feeds.on_message(ready(0, "a", node.bring(0, "a", range(1000), size=7), epochs=2))
+        rounds, stream = node.feeds.rounds(), node.feeds.stream()
+        assert values_of(next(rounds)) == values_of(next(rounds)) == list(range(1000))
+        node.bring_partition(0, 0, range(1000, 2000))
+        taken = stream.next(600), stream.next(600)
+        assert [x for batch in taken for x in batch.column("x").to_pylist()] == list(range(1000, 2000))
+
+
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
 def test_what_passes_is_readable_without_encryption_only(tmp_path: Path, *, encrypt: bool) -> None:
     secret = b"do not read this on the way"
@@ -322,6 +332,16 @@ def test_what_your_function_raised_reaches_the_task_that_waits(tmp_path: Path) -
         next(requests)
         node.feeds.close(ClusterError("ValueError: no such weights", fix="Correct your function."))
         with pytest.raises(ClusterError, match="no such weights"):
+            asked.result(WITHIN)
+
+
+def test_a_function_that_returns_tells_the_task_that_waits(tmp_path: Path) -> None:
+    with fed_node(tmp_path) as node, ThreadPoolExecutor(1) as pool:
+        requests = node.feeds.requests()
+        asked = pool.submit(ask, node, range(10))
+        next(requests)
+        node.feeds.close()
+        with pytest.raises(ClusterError, match="it has ended"):
             asked.result(WITHIN)
 
 

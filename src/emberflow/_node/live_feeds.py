@@ -10,6 +10,7 @@ import secrets
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -145,8 +146,7 @@ class LiveFeeds:
             stream.close()
         for acceptor in self._acceptors:
             acceptor.close()
-        if error is not None:
-            self._join(deadlines.FEED_REFUSAL_TIMEOUT)
+        self._join(deadlines.FEED_REFUSAL_TIMEOUT)
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
@@ -226,11 +226,12 @@ class LiveFeeds:
             return list(self._streams.values())
 
     def _join(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
         with self._lock:
             threads = list(self._connections.values())
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(timeout)
+                thread.join(max(end - time.monotonic(), 0.0))
 
 
 def _listen_abstract(name: str) -> socket.socket:
