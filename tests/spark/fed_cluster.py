@@ -84,6 +84,7 @@ class FedCluster:
         self.kills = Kills(kills)
         self.values: dict[int, Any] = {}
         self.errors: list[BaseException] = []
+        self.killed: set[int] = set()
         specs = [
             NodeSpec(
                 me=node,
@@ -120,11 +121,17 @@ class FedCluster:
     def _run(self, fn: Fn, rank: int) -> None:
         try:
             self.values[rank] = fn(rank, self.nodes[rank])
-            self.feeding.node_ended(rank)
+            if rank not in self.killed:
+                self.feeding.node_ended(rank)
         except BaseException as error:
             self.errors.append(error)
             self.feeding.fail(ClusterError(f"rank {rank}: {error!r}", fix="Look at the traceback."))
             raise
+
+    def kill(self, rank: int) -> None:
+        """End a node that tells nobody."""
+        self.killed.add(rank)
+        self.nodes[rank].close()
 
     def stop(self) -> dict[int, Any]:
         """Stop as ``cluster.stop`` does; return what the functions returned."""

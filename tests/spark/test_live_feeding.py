@@ -201,7 +201,7 @@ def test_the_error_of_the_cluster_comes_before_that_of_the_job(spark_retrying: "
 
     with fed_cluster(spark_retrying, rows_of_rounds) as cluster, ThreadPoolExecutor(1) as pool:
         cluster.feeding.train(spark_retrying.range(10))
-        cluster.nodes[1].close()
+        cluster.kill(1)
         trained = pool.submit(cluster.feeding.train, spark_retrying.range(10))
         pause = threading.Event()
         while not (cluster.feeding._jobs._running or trained.done()):
@@ -220,7 +220,7 @@ def test_a_dead_node_is_named_at_once(
     monkeypatch.setattr("emberflow._plan.deadlines.FEED_FAILURE_SETTLE", 0.1)
     with fed_cluster(spark_retrying, rows_of_rounds) as cluster:
         cluster.feeding.train(spark_retrying.range(10))
-        cluster.nodes[1].close()
+        cluster.kill(1)
         with pytest.raises(NodeLostError, match=r"Rank 1 on 127.0.0.1 must take the rows"):
             cluster.feeding.train(spark_retrying.range(10))
 

@@ -71,7 +71,7 @@ def test_rows_of_a_stream_that_do_not_fit_the_first_are_an_error(node: FedNode) 
     for partition, batch in enumerate(lists):
         node.bring_batches("lists", partition, [batch])
     dataset = stream.dataset(batch_size=1, features="x")
-    with pytest.raises(Exception, match="Column 'x' must have"):
+    with pytest.raises(Exception, match=r"Column 'x' must hold rows of shape \(2,\), as the first rows did"):
         list(dataset)
 
 
