@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -74,7 +75,16 @@ def _is_sparks_own(command: str) -> bool:
 
 def _listening(process: psutil.Process) -> set[int]:
     connections = process.net_connections(kind="tcp")
-    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+    ports = {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+    return ports - _callback_ports() if process.pid == os.getpid() else ports
+
+
+def _callback_ports() -> set[int]:
+    """Return the port at which Spark's JVM calls functions of foreachBatch; PySpark keeps it as long as the JVM."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    gateway = getattr(context, "_gateway", None)
+    server = vars(gateway).get("_callback_server") if gateway is not None else None
+    return {server.port} if server is not None else set()
 
 
 def _folders() -> set[str]:

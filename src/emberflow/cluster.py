@@ -1,7 +1,7 @@
 """`ef.cluster`: nodes that stay up, and are fed, asked and stopped by later calls."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,10 +13,12 @@ from emberflow.errors import EmberflowError
 from emberflow.result import FeedResult, Metric, Result
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from emberflow._driver.live_feeding import LiveFeeding
     from emberflow._driver.live_run import LiveRun
+    from emberflow._driver.stream_training import NodesModel, Publisher
     from emberflow._node.context import Context
 
 
@@ -192,6 +194,7 @@ class Cluster:
 
     def __init__(self, run: "LiveRun") -> None:
         self._run = run
+        self._model: NodesModel | None = None
 
     def train(self, data: Any, *, epochs: int = 1, name: str = "train") -> FeedResult:
         """Feed the nodes, and return when they have trained on all of it.
@@ -216,6 +219,43 @@ class Cluster:
         check_count("epochs", epochs)
         result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name))
         return result
+
+    def train_stream(
+        self,
+        stream: "DataFrame",
+        *,
+        checkpoint: str,
+        epochs: int = 1,
+        name: str = "train",
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+    ) -> "StreamingQuery":
+        """Train on a streaming DataFrame: each micro-batch is a round, and each row is trained on exactly once.
+
+        Your function must take rounds, begin with ``round.checkpoint`` where it is not None, and end each round with
+        ``round.save_checkpoint(write)``. What it stores counts together with the micro-batch, before Spark is told
+        that the micro-batch is done. So the query, this program or both can be started again with the same
+        `checkpoint`: a micro-batch that is stored is skipped, and the next one goes on from its model. If two
+        programs use one checkpoint, the later one wins, and the earlier one fails at its next micro-batch.
+
+        Args:
+            stream: The streaming DataFrame; of a classic session, since Spark Connect runs it elsewhere.
+            checkpoint: Storage that driver and nodes share, for the query and the model; one folder per stream.
+            epochs: How often each micro-batch is trained on.
+            name: The name under which your function finds the rows.
+            trigger: Arguments of Spark's ``trigger``: {"processingTime": "1 minute"}, {"availableNow": True}.
+            query_name: The query's name in Spark's UI.
+
+        Returns:
+            Spark's streaming query: ``awaitTermination()`` waits, and raises what failed; ``stop()`` ends it after
+            the micro-batch that is being trained on. The cluster stays up.
+
+        Raises:
+            ConfigError: It is no stream, or a session of Spark Connect.
+        """
+        return self._start_stream(
+            stream, checkpoint, epochs=epochs, name=name, trigger=trigger, query_name=query_name
+        )
 
     def infer(self, data: Any, *, schema: Any = None, name: str = "infer") -> Any:
         """Return what your function replies to the rows: for a DataFrame its columns and those of the replies.
@@ -300,6 +340,32 @@ class Cluster:
         )
         head = "<tr><th>rank</th><th>node</th><th>host</th><th>state</th><th>last line</th></tr>"
         return f"<table>{head}{rows}</table>"
+
+    def _start_stream(
+        self,
+        stream: "DataFrame",
+        checkpoint: str,
+        *,
+        epochs: int,
+        trigger: Mapping[str, Any] | None,
+        query_name: str | None,
+        name: str = "train",
+        publisher: "Publisher | None" = None,
+    ) -> "StreamingQuery":
+        """Start the query of a stream; see `train_stream`."""
+        from emberflow._driver.checkpoint_plan import absolute
+        from emberflow._driver.interpreter import is_connect
+        from emberflow._driver.stream_training import NodesModel, StreamTraining, check_stream, start_query
+
+        check_count("epochs", epochs)
+        check_stream(stream, checkpoint, is_connect=is_connect(stream.sparkSession))
+        self._run.feeding()  # raises if the cluster is over
+        self._model = self._model or NodesModel()
+        folder = absolute(checkpoint)
+        training = StreamTraining(
+            folder, self._through, self._model, name=name, epochs=epochs, publisher=publisher
+        )
+        return start_query(stream, training, folder, trigger=trigger, query_name=query_name)
 
     def _through(self, call: "Callable[[LiveFeeding], Any]") -> Any:
         """Make a call to the nodes; when they were lost meanwhile and start again, make it again."""

@@ -19,6 +19,7 @@ NAME = re.compile(
     re.IGNORECASE,
 )
 NOT_SECONDS = {"interval", "syncInterval", "sync_interval"}  # of periodic averaging: steps
+NOT_SECONDS |= {"publishEvery"}  # of fitStream: micro-batches
 WAITS = {"wait", "join", "sleep", "settimeout", "drain_log", "select", "poll", "readable", "next_event"}
 WHERE = "put it into src/emberflow/_plan/deadlines.py with its reason, or into RunConfig if a user may need to set it"
 

@@ -36,6 +36,13 @@ def features_and_label(spark: "SparkSession", folder: Path) -> Names:
     }
 
 
+def clicks(spark: "SparkSession", folder: Path) -> Names:
+    """The rows of `features_and_label`, also as the files of a stream."""
+    names = features_and_label(spark, folder)
+    names["df"].coalesce(1).write.json(str(folder / "clicks"))
+    return names
+
+
 def pictures(spark: "SparkSession", numbers: int = 784) -> "DataFrame":
     """Images as arrays of numbers, with labels and the columns of a form."""
     return spark.range(ROWS).selectExpr(
@@ -145,5 +152,6 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/estimator.md": features_and_label,
     "docs/feeding.md": features_and_label,
     "docs/predict.md": models_to_score,
+    "docs/streaming.md": clicks,
     "docs/tfrecord.md": record_files,
 }

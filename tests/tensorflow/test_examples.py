@@ -40,3 +40,14 @@ def test_mnist_says_which_file_is_missing(tmp_path: Path) -> None:
     assert f"{tmp_path}, without train-labels-idx1-ubyte" in done.stderr
     assert "Fix: name the folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.full
+def test_a_stream_is_learned_from_and_scored(sessions: Sessions, nothing_left: None) -> None:
+    sessions.close()
+    done = run_example("streaming.py", "--days", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    errors = [float(each) for each in re.findall(r"mean error (\S+) before", done.stdout)]
+    assert len(errors) == 3
+    assert errors[-1] < errors[0]
+    assert "kept: [1, 2, 3, 4]" in done.stdout

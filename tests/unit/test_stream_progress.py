@@ -184,6 +184,7 @@ def test_a_record_of_something_else_is_a_typed_error(folder: str) -> None:
         StreamProgress(folder)
 
 
+@pytest.mark.fault
 def test_a_driver_killed_at_any_change_leaves_the_old_state_or_the_new_one() -> None:
     seen = set()
     for changes in itertools.count():
@@ -222,6 +223,7 @@ while True:
 """
 
 
+@pytest.mark.fault
 def test_a_driver_killed_by_the_kernel_continues_exactly(tmp_path: Path) -> None:
     folder = str(tmp_path / "progress")
     for kill_after in (1, 4, 7):

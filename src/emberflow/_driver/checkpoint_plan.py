@@ -9,7 +9,7 @@ CLAIM = "_claim"
 
 def plan_checkpoints(folder: str, run_id: str) -> CheckpointPlan:
     """Choose the attempt's own folder and what it starts from, and leave a claim there."""
-    folder = _absolute(folder)
+    folder = absolute(folder)
     found = attempts_in(folder)
     number = found[-1][0] + 1 if found else 0
     own = storage.join(folder, f"attempt-{number:05d}-{run_id}")
@@ -28,7 +28,7 @@ def drop_if_empty(plan: CheckpointPlan) -> None:
         storage.delete(plan.own)
 
 
-def _absolute(folder: str) -> str:
+def absolute(folder: str) -> str:
     """Return a local path in full: executors have another working directory."""
     if not storage.is_local(folder):
         return folder

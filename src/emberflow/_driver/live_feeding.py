@@ -12,7 +12,7 @@ from emberflow._driver.fed_data import FedRdds, read_fed
 from emberflow._driver.feeding_job import FeedingJobs
 from emberflow._driver.feeding_state import FeedingState
 from emberflow._driver.live_inference import inferred_frame, inferred_rdd
-from emberflow._driver.round_feeding import RoundFeeding
+from emberflow._driver.round_feeding import NOT_STORED, RoundFeeding, RoundStorage
 from emberflow._driver.stream_feeding import StreamFeeding
 from emberflow._feed.batch_connection import FEED
 from emberflow._plan.plan import RunPlan
@@ -77,13 +77,16 @@ class LiveFeeding:
         self._rounds = RoundFeeding(plan, trainers, self._state, self._jobs, send)
         self._streams = StreamFeeding(plan, self._state, self._jobs, send, broadcast)
 
-    def train(self, data: Any, epochs: int = 1, name: str = "train") -> FeedResult:
+    def train(
+        self, data: Any, epochs: int = 1, name: str = "train", stored: RoundStorage = NOT_STORED
+    ) -> FeedResult:
         """Feed the nodes, and return when they are done with the rows.
 
         Args:
             data: A DataFrame, an RDD of tuples, Rows, dicts or single values, or a dict of either by name.
             epochs: How often the nodes go through the rows.
             name: The name of data that has none.
+            stored: Where the model is stored, for a micro-batch of a streaming query, which is always a round.
 
         Raises:
             ConfigError: Nothing that your function asks for has this name.
@@ -94,12 +97,13 @@ class LiveFeeding:
         started = time.monotonic()
         self._state.check()
         fed = read_fed(self._spark, data, name, self._schemas)
-        kinds = ("rounds",) if isinstance(data, Mapping) else ("stream", "rounds")
+        is_round = isinstance(data, Mapping) or stored is not NOT_STORED
+        kinds = ("rounds",) if is_round else ("stream", "rounds")
         kind, ranks = self._state.await_feed(kinds, name)
         if kind == "stream":
             rows = self._streams.train(fed, name, self._access_to(ranks), epochs)
         else:
-            rows = self._rounds.train(fed, epochs)
+            rows = self._rounds.train(fed, epochs, stored)
         return FeedResult(rows=rows, seconds=time.monotonic() - started)
 
     def infer(self, data: Any, schema: Any = None, name: str = "infer") -> Any:

@@ -20,6 +20,24 @@ from emberflow._task.node_dialing import FeedAccess
 from emberflow.errors import ClusterError, DataError
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundStorage:
+    """Where the nodes find the model before a round of a stream, and store it after it.
+
+    Attributes:
+        resume_from: What they restore before they train; empty: they go on with what they have.
+        store_to: Where the chief stores it afterwards; empty: nowhere, as in ``cluster.train``.
+        exports: Whether a version is to be published of it, and the chief exports that too.
+    """
+
+    resume_from: str = ""
+    store_to: str = ""
+    exports: bool = False
+
+
+NOT_STORED = RoundStorage()
+
+
 class RoundFeeding:
     """All rounds of one cluster; calls of several threads take turns."""
 
@@ -47,7 +65,7 @@ class RoundFeeding:
                 self._done[number].add(rank)
             self._state.changed.notify_all()
 
-    def train(self, data: FedFrames | FedRdds, epochs: int) -> int:
+    def train(self, data: FedFrames | FedRdds, epochs: int, stored: RoundStorage = NOT_STORED) -> int:
         """Bring the rows to all ranks, and return how many there are when all are done with them."""
         with self._turn:
             self._state.check()
@@ -69,7 +87,8 @@ class RoundFeeding:
             with self._state.changed:
                 done = self._done.setdefault(number, set())
             for place, rank in enumerate(ranks):
-                self._send(rank, RoundReady(number, epochs, tokens[place], shards, place))
+                where = dataclasses.asdict(stored)
+                self._send(rank, RoundReady(number, epochs, tokens[place], shards, place, **where))
             try:
                 self._state.wait_for_nodes(done, ranks, f"round {number}")
             finally:

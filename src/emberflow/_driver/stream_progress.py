@@ -38,14 +38,23 @@ class StoredBatch:
         batch_id: The number of the micro-batch.
         model: The model's folder, relative to the progress folder; empty before anything was trained.
         rows: All rows that the model has been trained on.
-        version: The number of the newest version that is to be published of it; 0 for none.
+        columns: Their columns and types, as Spark writes them.
+        version: The number of the last version that was exported with a model; 0 for none.
+        batches_since_version: Batches that were trained on after that one.
     """
 
     query_id: str
     batch_id: int
     model: str = ""
     rows: int = 0
+    columns: str = ""
     version: int = 0
+    batches_since_version: int = 0
+
+    @property
+    def has_version(self) -> bool:
+        """Whether the model's folder holds an exported version, which is to be published."""
+        return self.version > 0 and not self.batches_since_version
 
 
 class StreamProgress:

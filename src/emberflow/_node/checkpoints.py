@@ -67,17 +67,7 @@ class Checkpoints:
         if not self._writes:
             return None
         url = storage.join(self._plan.own, f"step-{number:09d}")
-        with tempfile.TemporaryDirectory(dir=self._work_dir) as name:
-            local = Path(name) / "checkpoint"
-            local.mkdir()
-            write(local)
-            if not any(local.iterdir()):
-                raise ConfigError(
-                    "A checkpoint must hold something. Received: an empty folder from `write`.",
-                    fix="Write into the folder that `write` is called with: "
-                    'ctx.save_checkpoint(lambda folder: model.save(folder / "model.keras"), step=step).',
-                )
-            storage.put_folder(local, url)
+        put_checkpoint(write, url, self._work_dir)
         if not self._is_superseded():
             for old in steps_of(self._plan.own)[:-KEPT]:
                 _drop(old)
@@ -122,6 +112,21 @@ class Checkpoints:
     def _is_superseded(self) -> bool:
         """Whether a later attempt has begun: it may be reading what this attempt would delete."""
         return any(number > self._plan.number for number, _ in attempts_in(self._plan.folder))
+
+
+def put_checkpoint(write: Callable[[Path], object], url: str, work_dir: Path) -> None:
+    """Have `write(folder)` fill a local folder, then publish it atomically."""
+    with tempfile.TemporaryDirectory(dir=work_dir) as name:
+        local = Path(name) / "checkpoint"
+        local.mkdir()
+        write(local)
+        if not any(local.iterdir()):
+            raise ConfigError(
+                "A checkpoint must hold something. Received: an empty folder from `write`.",
+                fix="Write into the folder that `write` is called with: "
+                'lambda folder: model.save(folder / "model.keras").',
+            )
+        storage.put_folder(local, url)
 
 
 def absent_checkpoints() -> ConfigError:

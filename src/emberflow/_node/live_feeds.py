@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from emberflow._feed.batch_connection import FEED, BatchConnection
@@ -68,7 +69,12 @@ class LiveFeeds:
         self._settings, self._columns = SpoolSettings(spec), KnownColumns()
         self._backlog = live.backlog
         self._rounds = RoundFeed(
-            self._settings, self._columns, send, is_asynchronous=spec.plan.is_asynchronous
+            spec.me.rank,
+            self._settings,
+            Path(spec.folder),
+            self._columns,
+            send,
+            is_asynchronous=spec.plan.is_asynchronous,
         )
         self._streams: dict[str, StreamFeed] = {}
         self._requests: dict[str, RequestFeed] = {}

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from emberflow._feed.batch_connection import BatchConnection
@@ -12,6 +13,7 @@ from emberflow._feed.feed import Feed
 from emberflow._feed.named_data import split_named
 from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool, SpoolFile
+from emberflow._node.round_store import RoundStore
 from emberflow._node.row_access import RowAccess
 from emberflow._node.spooled_rows import KnownColumns, SpoolSettings, finished
 from emberflow._protocol.codec import Message
@@ -31,16 +33,56 @@ class Round(RowAccess):
         epoch: Which pass over the rows this is, from 0; the order of a shuffled dataset follows from it.
         epochs: How many passes there are.
         names: The names of the data.
+        rank: This node's number among those that train; that of the chief is 0.
     """
 
-    def __init__(self, number: int, epoch: int, epochs: int, feed: Feed, *, is_asynchronous: bool) -> None:
-        self.number = number
+    def __init__(
+        self,
+        message: RoundReady,
+        epoch: int,
+        feed: Feed,
+        store: RoundStore,
+        rank: int,
+        *,
+        is_asynchronous: bool,
+    ) -> None:
+        self.number = message.number
         self.epoch = epoch
-        self.epochs = epochs
+        self.epochs = message.epochs
         self.names = feed.names
+        self.rank = rank
         self._feed = feed
+        self._store = store
         self._first_epoch = epoch
         self._is_asynchronous = is_asynchronous
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this node is the chief."""
+        return self.rank == 0
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """What a stream that continues begins with: a local folder with what `save_checkpoint` wrote; usually None.
+
+        It is there in the first round after a start, and again when the query was started again on the same nodes.
+        Restore it on every node before you train.
+        """
+        return self._store.checkpoint() if self.epoch == 0 else None
+
+    @property
+    def exports(self) -> bool:
+        """Whether `KerasEstimator.fitStream` publishes a version of the model after this round."""
+        return self._store.exports
+
+    def save_checkpoint(self, write: Callable[[Path], object]) -> None:
+        """Store the model of a stream after a round, together with the micro-batch; call it on every node.
+
+        Only the chief stores, after the last epoch: `write(folder)` fills an empty local folder, which then is
+        published atomically. Rounds of ``cluster.train`` are not stored: use ``ctx.save_checkpoint`` there.
+        """
+        if self.epoch == self.epochs - 1:
+            self._store.save(write)
 
     def __repr__(self) -> str:
         return f"Round(number={self.number}, epoch={self.epoch}, epochs={self.epochs}, names={self.names})"
@@ -53,7 +95,9 @@ class RoundFeed:
     """All rounds of one node.
 
     Args:
+        rank: This node's number.
         settings: Of the spools.
+        work_dir: The node's local folder.
         columns: The columns that names had before.
         send: Sends a message to the driver.
         is_asynchronous: Whether each worker takes as many steps as its own rows make.
@@ -61,13 +105,17 @@ class RoundFeed:
 
     def __init__(
         self,
+        rank: int,
         settings: SpoolSettings,
+        work_dir: Path,
         columns: KnownColumns,
         send: Callable[[Message], None],
         *,
         is_asynchronous: bool,
     ) -> None:
+        self._rank = rank
         self._settings = settings
+        self._work_dir = work_dir
         self._columns = columns
         self._send = send
         self._is_asynchronous = is_asynchronous
@@ -132,11 +180,11 @@ class RoundFeed:
             message, spools = ready
             feed = self._mapped(message, spools)
             self._left = message.number
+            store = RoundStore(message, self._work_dir, is_chief=self._rank == 0)
             for epoch in range(message.epochs):
-                yield Round(
-                    message.number, epoch, message.epochs, feed, is_asynchronous=self._is_asynchronous
-                )
+                yield Round(message, epoch, feed, store, self._rank, is_asynchronous=self._is_asynchronous)
             del feed  # the mapped files are freed before the next round is waited for
+            store.close()
             self.leave()
 
     def _keep(self, begin: RoundBegin, spools: Spools) -> None:

@@ -56,6 +56,7 @@ FINISH_ANSWER_SHARE = 0.25  # Of exchange_timeout: a worker that waits for other
 # A live cluster: `_node`, `_task` and `_driver`.
 
 FEED_OPEN_TIMEOUT = 10.0  # Your function asks for its feeds one after the other, soon after each other.
+QUERY_START_TIMEOUT = 60.0  # Spark may bring the first micro-batch before its call of start() returns.
 FEED_FAILURE_SETTLE = 8.0  # A feeding task sees a dead node at once; why it died is known some seconds later.
 FEED_REFUSAL_TIMEOUT = 2.0  # Feeding tasks read why they are refused before their connections are closed.
 FEEDS_CLOSE_TIMEOUT = 5.0  # Connections are closed before; a thread may still write to disk.

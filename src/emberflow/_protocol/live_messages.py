@@ -58,6 +58,9 @@ class RoundReady(Message):
         token: The attempt whose rows count; those of others are dropped.
         shards: What is known of the shards of all ranks, by the name of the data; a JSON text each.
         place: Which of them is the node's own: not its rank, where the run continues without a lost worker.
+        resume_from: The stored model that your function must restore first, for a stream that continues; else empty.
+        store_to: Where the chief must store the model afterwards, for a stream; else empty.
+        exports: Whether a version of that model is to be published, and the chief exports it too.
     """
 
     number: int
@@ -65,6 +68,9 @@ class RoundReady(Message):
     token: str
     shards: dict[str, str]
     place: int
+    resume_from: str = ""
+    store_to: str = ""
+    exports: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 # ruff: noqa: ARG002 - the constructor's arguments are in `_input_kwargs`, which tells those that were passed
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -13,6 +13,7 @@ from pyspark.ml.util import MLWritable
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._feed.padding import PadTo
 from emberflow._names import check_arguments, names_checked
+from emberflow._score.model_versions import KEEP_VERSIONS
 from emberflow.config import Count
 from emberflow.errors import ConfigError
 from emberflow.ml.model import KerasModel
@@ -21,12 +22,15 @@ from emberflow.ml.params import TrainingParams, check_param_map, defaults_of, wi
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
 from emberflow.ml.schema_checks import check_columns, check_inputs
-from emberflow.ml.training import TrainFunction, Training, file_of
+from emberflow.ml.training import Trained, TrainFunction, Training, file_of
 from emberflow.run import run
 
 if TYPE_CHECKING:
     from pyspark.ml._typing import ParamMap
     from pyspark.sql import DataFrame
+
+    from emberflow.ml.stream_fit import StreamingFit
+    from emberflow.result import Result
 
 
 @with_accessors
@@ -207,11 +211,49 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         """
         return load_estimator(cls, path, trusted=trusted)
 
+    def fitStream(
+        self,
+        dataset: "DataFrame",
+        checkpointDir: str,
+        publishTo: str,
+        publishEvery: int = 1,
+        *,
+        keepVersions: int = KEEP_VERSIONS,
+        trigger: Mapping[str, Any] | None = None,
+        queryName: str | None = None,
+    ) -> "StreamingFit":
+        """Keep learning on a stream, and publish the model as numbered versions.
+
+        The nodes stay up, and train on each micro-batch for `epochs` epochs. Model and micro-batch are stored
+        together, so that each row is trained on exactly once, also when the query or this program is started again
+        with the same `checkpointDir`.
+
+        Args:
+            dataset: The streaming DataFrame.
+            checkpointDir: Storage that driver and nodes share, for the query and the model; one folder per stream.
+            publishTo: The folder of versions: ``publishTo/12``; see `KerasModel.publish`.
+            publishEvery: Publish after so many micro-batches with rows.
+            keepVersions: How many versions stay.
+            trigger: Arguments of Spark's ``trigger``: {"processingTime": "1 minute"}, {"availableNow": True}.
+            queryName: The query's name in Spark's UI.
+
+        Raises:
+            ConfigError: It is no stream, or a session of Spark Connect, or the Params do not go with a stream.
+        """
+        from emberflow.ml.stream_fit import Publishing, fit_stream
+
+        publishing = Publishing(publish_to=publishTo, every=publishEvery, keep=keepVersions)
+        return fit_stream(self, dataset, checkpointDir, publishing, trigger, queryName)
+
     def _fit(self, dataset: "DataFrame") -> KerasModel:
         self._check_gpus()
         training, data = self._training(dataset)
         result = run(TrainFunction(training), data=data, spark=dataset.sparkSession, **run_options(self))
-        model = KerasModel(trained=result.value, result=result)
+        return self._model_of(result.value, result)
+
+    def _model_of(self, trained: Trained, result: "Result | None" = None) -> KerasModel:
+        """Return a KerasModel with the Params of this estimator."""
+        model = KerasModel(trained=trained, result=result)
         model._resetUid(self.uid.replace("KerasEstimator", "KerasModel"))  # noqa: SLF001
         return self._copyValues(model)
 

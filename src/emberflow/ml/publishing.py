@@ -68,7 +68,7 @@ def publish_version(folder: Path, publish_to: str, number: int, *, origin: str, 
         keep: How many versions stay.
     """
     path = storage.join(publish_to, str(number))
-    if not _is_published(path, origin):
+    if not is_published(publish_to, number, origin):
         newest = latest_version(publish_to)
         if newest >= number:
             raise StorageError(
@@ -82,7 +82,9 @@ def publish_version(folder: Path, publish_to: str, number: int, *, origin: str, 
     return path
 
 
-def _is_published(path: str, origin: str) -> bool:
+def is_published(publish_to: str, number: int, origin: str) -> bool:
+    """Tell whether a version is there, and is this very model."""
+    path = storage.join(publish_to, str(number))
     if not is_model(path):
         return False
     with suppress(FileNotFoundError):

@@ -133,6 +133,11 @@ def restore_variables(model: Any, folder: Path | None) -> None:
             variable.assign(saved[str(number)])
 
 
+def write_variables(model: Any, folder: Path) -> None:
+    """Write the variables of a model for `restore_variables`."""
+    np.savez(folder / VARIABLES, **{str(number): array for number, array in arrays_of(model).items()})
+
+
 def variables_of(model: Any) -> list[Any]:
     """Return the variables of a checkpoint, in its order."""
     return [*model.variables, *model.optimizer.variables]

@@ -20,6 +20,7 @@ from emberflow.ml.schema_checks import check_text, width_of, wrong_width
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
+    from emberflow._node.round_feed import Round
 
 log = logging.getLogger("emberflow")
 
@@ -42,7 +43,7 @@ class LabelRange:
 
 
 def check_rows(
-    ctx: "Context", model: Any, columns: TrainingColumns, name: str, padded: Container[str] = ()
+    ctx: "Context | Round", model: Any, columns: TrainingColumns, name: str, padded: Container[str] = ()
 ) -> None:
     """Refuse rows that the model cannot be trained on.
 
@@ -131,7 +132,7 @@ def _units(model: Any, outputs: Sequence[Tensor], at: int) -> int | None:
     return units if isinstance(units, int) else None
 
 
-def _check_labels(ctx: "Context", name: str, column: str, allowed: LabelRange) -> None:
+def _check_labels(ctx: "Context | Round", name: str, column: str, allowed: LabelRange) -> None:
     leaves = list(leaf_columns(ctx._shards(name).schema))  # noqa: SLF001 - internal to Emberflow
     leaf = find_leaf_columns(leaves, column)[0]
     if natural_dtype(leaf)[0] == BYTES:

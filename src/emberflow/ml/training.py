@@ -22,6 +22,7 @@ from emberflow.ml.row_checks import check_rows
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
+    from emberflow._node.round_feed import Round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,9 @@ def callbacks_of(training: Training, ctx: "Context") -> list[Any]:
     return [*callbacks, WarnOfNanLoss(ctx, training.columns)]
 
 
-def trained_of(ctx: "Context", model: Any, training: Training, history: dict[str, list[Any]]) -> Trained:
+def trained_of(
+    ctx: "Context | Round", model: Any, training: Training, history: dict[str, list[Any]]
+) -> Trained:
     """Return a trained model as the chief sends it back."""
     padded = padding_of(ctx, model, training)
     return Trained(
@@ -164,7 +167,7 @@ def trained_of(ctx: "Context", model: Any, training: Training, history: dict[str
     )
 
 
-def padding_of(ctx: "Context", model: Any, training: Training) -> dict[str, PadTo]:
+def padding_of(ctx: "Context | Round", model: Any, training: Training) -> dict[str, PadTo]:
     """Return the feature columns to pad, with their length: the same for training and validation rows."""
     names = ["train", *(["validation"] if training.has_validation else [])]
     shards = [ctx._shards(name) for name in names]  # noqa: SLF001 - internal to Emberflow
@@ -230,7 +233,7 @@ def file_of(model: Any) -> bytes:
         return path.read_bytes()
 
 
-def make_dataset(ctx: "Context", model: Any, training: Training, name: str, start_at: Any) -> Any:
+def make_dataset(ctx: "Context | Round", model: Any, training: Training, name: str, start_at: Any) -> Any:
     """Return this node's rows of this name, in the structure of the model's inputs and outputs."""
     pad_to = padding_of(ctx, model, training)
     if ctx.is_chief and name == "train":

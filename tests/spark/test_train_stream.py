@@ -1,0 +1,153 @@
+"""Training on streams: every row once, through restarts of the query and a killed driver; errors reach the user."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import emberflow as ef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 10  # in one file
+
+
+def count_rows(ctx: Any) -> None:
+    """A model of two numbers: the rows that one worker has seen, and the sum of their ids."""
+    rows, ids = 0, 0
+    for each in ctx.rounds():
+        if each.checkpoint:
+            rows, ids = json.loads((each.checkpoint / "seen.json").read_text())
+        mine = [number for batch in each.arrow() for number in batch.column("id").to_pylist()]
+        rows, ids = rows + len(mine), ids + sum(mine)
+        seen = json.dumps([rows, ids])
+        each.save_checkpoint(lambda folder, seen=seen: (folder / "seen.json").write_text(seen))
+
+
+def write_file(folder: Path, number: int) -> None:
+    """Bring the rows of one file; it appears complete."""
+    folder.mkdir(exist_ok=True)
+    lines = "".join(f'{{"id": {number * ROWS + at}}}\n' for at in range(ROWS))
+    (folder / f".{number}").write_text(lines)
+    (folder / f".{number}").rename(folder / f"{number:03d}.json")
+
+
+def files(spark: "SparkSession", folder: Path) -> "DataFrame":
+    folder.mkdir(exist_ok=True)
+    return spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def stored(checkpoint: Path) -> list[int]:
+    """Return the newest stored model."""
+    records = sorted(
+        (path for path in checkpoint.glob("model/generation-*/batch-*.json")),
+        key=lambda path: (path.parent.name, path.name),
+    )
+    record = json.loads(records[-1].read_text())
+    seen: list[int] = json.loads((checkpoint / "model" / record["model"] / "seen.json").read_text())
+    assert record["rows"] == seen[0]
+    return seen
+
+
+def expected(count: int) -> list[int]:
+    return [count * ROWS, sum(range(count * ROWS))]
+
+
+def test_every_row_is_trained_on_once_through_stops_and_starts(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+        for first in (0, 2, 4):
+            query = cluster.train_stream(files(spark_cluster, source), checkpoint=str(checkpoint))
+            for number in (first, first + 1):
+                write_file(source, number)
+                query.processAllAvailable()
+            query.stop()
+            assert query.exception() is None
+            assert stored(checkpoint) == expected(first + 2)
+    with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+        write_file(source, 6)
+        stream = files(spark_cluster, source)
+        query = cluster.train_stream(stream, checkpoint=str(checkpoint), trigger={"availableNow": True})
+        query.awaitTermination()
+    assert stored(checkpoint) == expected(7)
+
+
+def fail_at_two(ctx: Any) -> None:
+    for each in ctx.rounds():
+        if each.number == 2:
+            raise ValueError("no third round")
+        each.save_checkpoint(lambda folder: (folder / "x").write_text("x"))
+
+
+def test_errors_of_nodes_reach_the_query_and_the_cluster(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    for number in range(4):
+        write_file(tmp_path / "in", number)
+    cluster = ef.cluster(fail_at_two, workers=2, spark=spark_cluster, verbose=False)
+    query = cluster.train_stream(files(spark_cluster, tmp_path / "in"), checkpoint=str(tmp_path / "c"))
+    with pytest.raises(StreamingQueryException, match=r"no third round") as caught:
+        query.awaitTermination()
+    assert "fail_at_two" in str(caught.value)
+    with pytest.raises(ef.NodeFailedError, match="no third round"):
+        cluster.train(spark_cluster.range(4))
+    with pytest.raises(ef.NodeFailedError, match="no third round"):
+        cluster.stop()
+
+
+def store_nothing(ctx: Any) -> None:
+    for _ in ctx.rounds():
+        pass
+
+
+def test_a_function_that_stores_nothing_is_told_so(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    write_file(tmp_path / "in", 0)
+    cluster = ef.cluster(store_nothing, workers=1, spark=spark_cluster, verbose=False)
+    query = cluster.train_stream(files(spark_cluster, tmp_path / "in"), checkpoint=str(tmp_path / "c"))
+    with pytest.raises(StreamingQueryException, match=r"round\.save_checkpoint"):
+        query.awaitTermination()
+    with pytest.raises(ef.EmberflowError):
+        cluster.stop()
+
+
+def test_a_second_cluster_on_the_same_checkpoint_wins(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    """Spark refuses two queries of one checkpoint in one session, so the second cluster's query is on another."""
+    from emberflow._driver.stream_progress import StreamProgress
+
+    source, checkpoint = tmp_path / "in", tmp_path / "c"
+    write_file(source, 0)
+    with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+        query = cluster.train_stream(files(spark_cluster, source), checkpoint=str(checkpoint))
+        query.processAllAvailable()
+        StreamProgress(str(checkpoint / "model"))  # what another driver does first
+        write_file(source, 1)
+        with pytest.raises(StreamingQueryException, match="Only the newest driver"):
+            query.processAllAvailable()
+        assert stored(checkpoint) == expected(1)
+
+
+def test_a_new_query_against_an_old_model_is_refused(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "c"
+    write_file(source, 0)
+    with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+        cluster.train_stream(
+            files(spark_cluster, source), checkpoint=str(checkpoint), trigger={"availableNow": True}
+        ).awaitTermination()
+        (checkpoint / "query").rename(tmp_path / "aside")
+        query = cluster.train_stream(
+            files(spark_cluster, source), checkpoint=str(checkpoint), trigger={"availableNow": True}
+        )
+        with pytest.raises(StreamingQueryException, match="must continue the query"):
+            query.awaitTermination()
+        assert stored(checkpoint) == expected(1)
