@@ -34,7 +34,7 @@ FEED_KEY = hmac.digest(RANKS_KEY, b"feed", "sha256")
 def spec_of(
     folder: Path, rank: int = 0, workers: int = 2, live: LiveSpec | None = None, **plan: Any
 ) -> NodeSpec:
-    planned = plan_of(workers, exchange_timeout=WITHIN, **plan)
+    planned = plan_of(workers, **{"exchange_timeout": WITHIN} | plan)
     return NodeSpec(
         me=planned.nodes[rank],
         plan=planned,

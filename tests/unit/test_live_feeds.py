@@ -12,10 +12,12 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from emberflow._feed.batch_connection import BatchConnection
 from emberflow._feed.shard_facts import ShardFacts
 from emberflow._feed.shards import merge_briefs
 from emberflow._node.live_feeds import Round
 from emberflow._node.node_spec import LiveSpec
+from emberflow._protocol.byte_blocks import LENGTH
 from emberflow._protocol.live_messages import (
     FeedOpened,
     FeedsEnd,
@@ -140,6 +142,21 @@ def await_fds(most: int) -> None:
             return
         pause.wait(0.02)
     raise AssertionError(f"more than {most} descriptors are open")
+
+
+def test_a_task_that_stops_in_the_middle_of_a_batch_is_left(tmp_path: Path) -> None:
+    with fed_node(tmp_path, exchange_timeout=0.5) as node:
+        sock = node.dial_socket()
+        with contextlib.closing(BatchConnection(sock, WITHIN, encrypt=False)) as connection:
+            connection.send(RoundBegin(0, "stopped", ("train",)))
+            sock.send_record(LENGTH.pack(1000))
+            sock.sendall(b"not all of it")
+            assert sock.recv(1) == b""  # the node has closed the connection
+        with contextlib.closing(node.dial()) as waiting:  # before a batch it may take as long as it wants
+            waiting.send(RoundBegin(0, "slow", ("train",)))
+            threading.Event().wait(1.0)
+            waiting.send_stream(batches_of(range(10)))
+            assert isinstance(waiting.receive(), ShardSpooled)
 
 
 def test_a_dropped_round_is_never_seen(tmp_path: Path) -> None:

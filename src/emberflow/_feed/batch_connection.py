@@ -8,21 +8,23 @@ end, a length of 0, is that of a sender that died.
 
 import contextlib
 import socket
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from emberflow import errors
-from emberflow._protocol.byte_blocks import LENGTH, fill
+from emberflow._protocol.byte_blocks import LENGTH
 from emberflow._protocol.codec import Message
-from emberflow._protocol.frames import receive_one, send
+from emberflow._protocol.frames import pack, receive_one
 from emberflow._protocol.live_messages import FeedRefused
 from emberflow._protocol.sealed_socket import SealedSocket, send_steadily
 from emberflow._protocol.sockets import readable
 from emberflow.errors import EmberflowError, PeerError
 
 FEED = "feed"  # the purpose of the connections
+_TIMEVAL = struct.Struct("ll")  # seconds and microseconds, as the kernel takes them
 _DISCARD = 1 << 20  # bytes read at a time from a sender whose rows are not wanted
 
 
@@ -38,13 +40,18 @@ class BatchConnection:
 
     def __init__(self, sock: SealedSocket, timeout: float, *, encrypt: bool) -> None:
         self._sock = sock
-        self._timeout = timeout
         self._encrypts = encrypt
+        # The kernel's own timeout, and not Python's, which makes a socket non-blocking: so a block of some megabytes
+        # arrives by one call, for which this thread needs the interpreter's lock once and not dozens of times.
+        sock.settimeout(None)
+        limit = _TIMEVAL.pack(int(timeout), int(timeout % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, limit)
 
     def send(self, message: Message) -> None:
         """Send one message."""
-        self._sock.settimeout(self._timeout)
-        send(self._sock, message)
+        with _timeouts_named():
+            send_steadily(self._sock, memoryview(pack(message, self._sock.sealer)))
 
     def receive(self) -> Message:
         """Wait for a message.
@@ -54,7 +61,8 @@ class BatchConnection:
             OSError: The connection is closed or broken.
         """
         self._await_first_byte()
-        message = receive_one(self._sock)
+        with _timeouts_named():
+            message = receive_one(self._sock)
         if isinstance(message, FeedRefused):
             raise _refusal_error(message)
         return message
@@ -75,8 +83,8 @@ class BatchConnection:
 
     def send_end(self) -> None:
         """End the stream: all of it has been sent."""
-        self._sock.settimeout(self._timeout)
-        self._sock.send_record(LENGTH.pack(0))
+        with _timeouts_named():
+            self._sock.send_record(LENGTH.pack(0))
 
     def send_stream(self, batches: Iterable[Any]) -> None:
         """Send all record batches; errors of their source are not changed.
@@ -144,32 +152,51 @@ class BatchConnection:
         )
 
     def _send_block(self, block: Any) -> None:
-        self._sock.settimeout(self._timeout)
         view = memoryview(block).cast("B")
-        self._sock.send_record(LENGTH.pack(view.nbytes))
-        if self._encrypts:
-            self._sock.send_chunks(view)
-        else:
-            send_steadily(self._sock, view)
+        with _timeouts_named():
+            self._sock.send_record(LENGTH.pack(view.nbytes))
+            if self._encrypts:
+                self._sock.send_chunks(view)
+            else:
+                send_steadily(self._sock, view)
 
     def _receive_block(self) -> Any:
         self._await_first_byte()
-        (size,) = LENGTH.unpack(self._sock.receive_record(LENGTH.size))
-        if not size:
-            return None
-        block = pa.allocate_buffer(size)
-        view = memoryview(block).cast("B")
-        if self._encrypts:
-            self._sock.receive_chunks(view)
-        else:
-            fill(self._sock, view)
+        with _timeouts_named():
+            (size,) = LENGTH.unpack(self._sock.receive_record(LENGTH.size))
+            if not size:
+                return None
+            block = pa.allocate_buffer(size)
+            view = memoryview(block).cast("B")
+            if self._encrypts:
+                self._sock.receive_chunks(view)
+            else:
+                _fill(self._sock, view)
         return block
 
     def _await_first_byte(self) -> None:
-        self._sock.settimeout(None)
-        if not self._sock.recv(1, socket.MSG_PEEK):
+        while True:
+            with contextlib.suppress(BlockingIOError):  # the kernel's timeout: this wait has none
+                if self._sock.recv(1, socket.MSG_PEEK):
+                    return
+                raise ConnectionResetError("the other side has closed the connection")
+
+
+def _fill(sock: socket.socket, view: memoryview) -> None:
+    """Fill a buffer; the kernel waits for all of it."""
+    while view.nbytes:
+        count = sock.recv_into(view, 0, socket.MSG_WAITALL)
+        if not count:
             raise ConnectionResetError("the other side has closed the connection")
-        self._sock.settimeout(self._timeout)
+        view = view[count:]
+
+
+@contextlib.contextmanager
+def _timeouts_named() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError as error:
+        raise TimeoutError("nothing was sent or received within the timeout") from error
 
 
 def _refusal_error(refused: FeedRefused) -> EmberflowError:
