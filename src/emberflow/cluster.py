@@ -90,7 +90,8 @@ def cluster(
             encrypts its traffic.
         allow_unencrypted: Let TensorFlow's own servers run where everything else is encrypted; they cannot encrypt.
         driver_host: The address at which executors reach this process, if not the one that Spark uses.
-        port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls.
+        port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; by
+            default Spark's setting spark.emberflow.portRange, or any free ports.
 
     Returns:
         The cluster, with all nodes up.

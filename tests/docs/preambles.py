@@ -84,6 +84,23 @@ def build_graph() -> Any:
     return loss, tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss), [weight]
 
 
+def days(spark: "SparkSession", folder: Path) -> Names:
+    """The rows of two days, and a model for them."""
+    from pyspark.sql import functions as F
+
+    x = F.array(F.rand(1), F.rand(2)).cast("array<float>").alias("x")
+    rows = spark.range(ROWS).select(x).withColumn("y", F.col("x")[0] * F.col("x")[1]).cache()
+    return {"monday": rows, "tuesday": rows, "build_model": build_small_model}
+
+
+def build_small_model() -> Any:
+    import keras
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
 def models_to_score(spark: "SparkSession", folder: Path) -> Names:
     """A SavedModel of images, models with several inputs, and rows for all of them."""
     import keras
@@ -151,6 +168,7 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/data-parallel.md": small_images,
     "docs/estimator.md": features_and_label,
     "docs/feeding.md": features_and_label,
+    "docs/live.md": days,
     "docs/predict.md": models_to_score,
     "docs/streaming.md": clicks,
     "docs/tfrecord.md": record_files,

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,20 @@ def test_mnist_is_read_right_after_three_epochs_on_two_workers(
     assert float(accuracy[1]) >= 0.98
     assert "epoch 3 of 3" in done.stderr
     assert (tmp_path / "model" / "model.keras").exists()
+
+
+def test_a_cluster_is_trained_twice_asked_and_stopped(
+    spark_local: Any,
+    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["live_cluster.py", "--tiny"])
+    runpy.run_path(str(ROOT / "examples" / "live_cluster.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "monday: 200 rows" in said
+    assert "tuesday: 200 rows" in said
+    assert float(said.split()[-1]) < 0.1, said
 
 
 def test_mnist_says_which_file_is_missing(tmp_path: Path) -> None:

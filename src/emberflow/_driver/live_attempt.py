@@ -10,7 +10,7 @@ from emberflow._driver.events import Formed, JobRows, NodeSent, StopAsked
 from emberflow._driver.supervisor import AttemptParts
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import FunctionReturned, LogLines
-from emberflow._protocol.live_messages import TO_DRIVER, FeedsEnd
+from emberflow._protocol.live_messages import TO_DRIVER
 from emberflow.errors import ClusterError, EmberflowError
 
 KEPT_LINES = 20  # of each node's output, for `status`
@@ -63,7 +63,10 @@ class LiveAttempt(Attempt):
         self._on_event |= {StopAsked: self._on_stop_asked}
 
     def ask_to_stop(self, timeout: float | None) -> None:
-        """Have all nodes end, from any thread: within `timeout` seconds, or, with None, at once."""
+        """Have all nodes end, from any thread: within `timeout` seconds, or, with None, at once.
+
+        That their feeds end is told by `LiveFeeding.stopping`.
+        """
         self._hub.events.put(StopAsked(timeout))
 
     def nodes(self) -> tuple[NodeSnapshot, ...]:
@@ -119,7 +122,6 @@ class LiveAttempt(Attempt):
             return
         self._stop_timeout = event.timeout
         self._stop_by = time.monotonic() + event.timeout
-        self._hub.broadcast(FeedsEnd())
 
     def _limits(self) -> tuple[float | None, ...]:
         return (*super()._limits(), self._stop_by)

@@ -133,6 +133,8 @@ class LiveRun:
         self._console.end_progress()
         with self._changed:
             self._feeding = feeding
+            if self._stop_asked:  # while these nodes were starting
+                feeding.stopping()
             self._changed.notify_all()
         return feeding
 
@@ -145,7 +147,7 @@ class LiveRun:
 
 
 class _Listener:
-    """What one attempt tells."""
+    """Passes on what one attempt tells: to its feeds, and to the run."""
 
     def __init__(self, run: LiveRun, parts: AttemptParts) -> None:
         self._run = run
@@ -159,9 +161,8 @@ class _Listener:
             self._feeding.on_message(rank, message)
 
     def on_message(self, rank: int, message: Message) -> None:
-        if (
-            self._feeding is None
-        ):  # nodes may be faster than Spark, which has yet to say that its job has ended
+        if self._feeding is None:
+            # Nodes may be faster than Spark, which has yet to say that its job has ended.
             self._early.append((rank, message))
         else:
             self._feeding.on_message(rank, message)

@@ -112,7 +112,7 @@ class Pong(Message):
 
 @dataclass(frozen=True)
 class NodeUp(Message):
-    """Attendant to task: all nodes are up, so the task may let go of this one."""
+    """Attendant to task: all nodes are up, so the task may release this process."""
 
 
 @dataclass(frozen=True)

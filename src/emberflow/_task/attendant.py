@@ -1,9 +1,9 @@
 """The attendant: the process that runs a live node as a Spark task runs one, and outlives that task.
 
-Started by the task (`live_task`) as ``python -m emberflow._task.attendant``, in a session of its own. Its standard
-input is the order, and then a leash: until the task lets go, the attendant ends with it. On its standard output it
-says once that its node is up, or why it cannot be. Afterwards it ends with its node, which ends with the executor
-(the keeper sees to that), or when the connection to the driver closes.
+Started by the task (`live_task`) as ``python -m emberflow._task.attendant``, in a session of its own. On its standard
+input it receives the order, and later one byte that releases it: until then it ends with the task. On its standard
+output it says once that its node is up, or why it cannot be. Once released it ends with its node, which the keeper
+ends with the executor, or when the connection to the driver closes.
 """
 
 import os
@@ -25,9 +25,9 @@ from emberflow._task.node_task import NodeOutcomeError, crashed, dial_driver
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValueClient
 
-LET_GO = b"\n"
+RELEASE = b"\n"
 _SIZE = struct.Struct("!Q")
-_LEASH, _ANSWER = 0, 1  # standard input and output
+_INPUT, _OUTPUT = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def main() -> None:
     """Run the node that the order on standard input describes; return when nothing of it is left."""
     order: AttendantOrder = pickle.loads(_read_exactly(*_SIZE.unpack(_read_exactly(_SIZE.size))))
     sys.path[:] = order.sys_path
-    threading.Thread(target=_hold_leash, name="emberflow-leash", daemon=True).start()
+    threading.Thread(target=_await_release, name="emberflow-release", daemon=True).start()
     _attend(order)
 
 
@@ -87,24 +87,24 @@ def _attend(order: AttendantOrder) -> None:
             pass  # the driver has it
 
 
-def _hold_leash() -> None:
-    """End at once when the task ends before it has let go: the keeper then kills the node."""
-    if os.read(_LEASH, 1) != LET_GO:
+def _await_release() -> None:
+    """End at once when the task ends before it has released this process: the keeper then kills the node."""
+    if os.read(_INPUT, 1) != RELEASE:
         os._exit(1)
 
 
 def _answer(message: Message) -> None:
-    """Tell the task, once, and let go of the pipe."""
+    """Tell the task, once, and close the pipe."""
     with suppress(BrokenPipeError):
-        os.write(_ANSWER, encode(message) + b"\n")
+        os.write(_OUTPUT, encode(message) + b"\n")
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor is needed
-        os.dup2(nowhere.fileno(), _ANSWER)
+        os.dup2(nowhere.fileno(), _OUTPUT)
 
 
 def _read_exactly(size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        part = os.read(_LEASH, size - len(data))
+        part = os.read(_INPUT, size - len(data))
         if not part:
             sys.exit(0)  # the task exited before it sent its order
         data += part

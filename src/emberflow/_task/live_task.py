@@ -12,7 +12,7 @@ from emberflow._plan.roles import Node
 from emberflow._protocol.messages import decode
 from emberflow._protocol.node_messages import NodeRefused, NodeUp
 from emberflow._protocol.outcome import Ending, outcome_of
-from emberflow._task.attendant import LET_GO, AttendantOrder, packed
+from emberflow._task.attendant import RELEASE, AttendantOrder, packed
 from emberflow._task.node_process import executor_pid
 from emberflow._task.node_setup import SECRETS, Surroundings
 from emberflow._task.node_task import NodeOutcomeError, gpu_addresses, held_pidfds, outcome_error, own_host
@@ -67,7 +67,7 @@ def _start_attendant(order: AttendantOrder) -> bool:
         if isinstance(answer, NodeRefused):
             raise NodeOutcomeError(answer.outcome, fix="See the driver's own error.")
         if isinstance(answer, NodeUp):
-            attendant.stdin.write(LET_GO)
+            attendant.stdin.write(RELEASE)
             return True
     return False
 
