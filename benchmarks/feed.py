@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks._feed_rows import FEW, KINDS, NAMES
-from benchmarks.measure import alternate, cpu_seconds, print_result
+from benchmarks.measure import CpuSeconds, alternate, cpu_seconds, print_result
 from benchmarks.start import FOREIGN, python_of
 
 HERE = Path(__file__).parent
@@ -39,16 +39,26 @@ GOALS = {
 
 
 class Driver:
-    """A process with a warm session, which feeds when told to."""
+    """A process with a warm session, which feeds when told to.
 
-    def __init__(self, name: str, folder: Path, log: IO[bytes], scale: float) -> None:
-        python = python_of(name)
+    Args:
+        name: The side; its first word is its environment, as in "tfos_infer".
+        folder: For its files.
+        log: For what it prints.
+        scale: Of the rows.
+        module: What it runs.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, log: IO[bytes], scale: float, module: str = "benchmarks.feed_side"
+    ) -> None:
+        python = python_of(name.split("_", maxsplit=1)[0])
         here = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
         here |= {"TFOS_SERVER_HOST": "127.0.0.1", "TF_CPP_MIN_LOG_LEVEL": "2", "FEED_SCALE": str(scale)}
         here |= {"PYTHONPATH": str(HERE.parent), "PYTHONPYCACHEPREFIX": str(HERE / ".env-pycache")}
         own = {key: value for key, value in os.environ.items() if key not in FOREIGN}
         self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.feed_side", name, str(folder)],
+            [python, "-m", module, name, str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -59,13 +69,13 @@ class Driver:
         self._python = python
         self._application = self._answer()["application"]
 
-    def ask(self, what: str, kind: str, size: str) -> tuple[Any, float, float]:
-        """Have a side do its work once; return what it found, seconds, and CPU seconds of all its processes."""
+    def ask(self, what: str, kind: str, size: str) -> tuple[Any, float, CpuSeconds]:
+        """Have a side do its work once; return what it found, seconds, and the CPU seconds of its processes."""
         assert self._process.stdin is not None
         with cpu_seconds(self._process.pid) as used:
             print(json.dumps([what, kind, size]), file=self._process.stdin, flush=True)
             answer = self._answer()
-        return answer["value"], answer["seconds"], used.seconds
+        return answer["value"], answer["seconds"], used
 
     def close(self) -> None:
         """End the process and its session, and delete what local-cluster leaves in the installed PySpark."""
@@ -86,11 +96,11 @@ class Driver:
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path, scale: float) -> Iterator[Driver]:
+def running(name: str, folder: Path, scale: float, module: str = "benchmarks.feed_side") -> Iterator[Driver]:
     """Run a side's driver for the length of the block."""
     with (folder / f"{name}.log").open("wb") as log:
         try:
-            driver = Driver(name, folder, log, scale)
+            driver = Driver(name, folder, log, scale, module)
             try:
                 yield driver
             finally:
@@ -104,25 +114,31 @@ class Measured:
     """One side over one kind of rows: seconds and CPU seconds of each time."""
 
     def __init__(self, driver: Driver, what: str, kind: str, rows: dict[str, int]) -> None:
-        self._driver, self._what, self._kind, self._rows = driver, what, kind, rows
+        self._driver, self._what, self._kind, self.rows = driver, what, kind, rows
         self.seconds: dict[str, list[float]] = {size: [] for size in rows}
         self.cpu: dict[str, list[float]] = {size: [] for size in rows}
+        self.used: CpuSeconds | None = None
 
     def once(self, size: str) -> float:
         """Feed the rows once."""
-        found, seconds, cpu = self._driver.ask(self._what, self._kind, size)
-        assert found == self._rows[size], (self._what, self._kind, size, found)
+        found, seconds, self.used = self._driver.ask(self._what, self._kind, size)
+        assert found == self.rows[size], (self._what, self._kind, size, found)
         self.seconds[size].append(seconds)
-        self.cpu[size].append(cpu)
+        self.cpu[size].append(self.used.seconds)
         return seconds
+
+    def forget(self) -> None:
+        """Begin anew: what was measured so far warmed up."""
+        for figures in (*self.seconds.values(), *self.cpu.values()):
+            figures.clear()
 
     def rates(self) -> dict[str, Any]:
         """Return rows per second and per CPU-second, in all and without the start of the side."""
-        whole = next(size for size in self._rows if size != "few")
-        rows = self._rows[whole]
+        whole = next(size for size in self.rows if size != "few")
+        rows = self.rows[whole]
         seconds, cpu = statistics.median(self.seconds[whole]), statistics.median(self.cpu[whole])
         start = {"seconds": 0.0, "cpu_seconds": 0.0}
-        if "few" in self._rows:
+        if "few" in self.rows:
             start["seconds"] = statistics.median(self.seconds["few"])
             start["cpu_seconds"] = statistics.median(self.cpu["few"])
         return {
@@ -146,12 +162,13 @@ def measure_sides(
         drivers["emberflow"].ask("limit_files", kind, size)
     drivers["emberflow"].ask("sink", kind, "all")
     drivers["tfos"].ask("tfos", kind, "tfos")
-    alternate(_calls({name: side for name, side in sides.items() if name != "fit"}), repeats)
-    alternate(_calls({"fit": sides["fit"]}), max(1, repeats - 1))  # it takes longest
+    alternate(calls({name: side for name, side in sides.items() if name != "fit"}), repeats)
+    alternate(calls({"fit": sides["fit"]}), max(1, repeats - 1))  # it takes longest
     return {name: side.rates() for name, side in sides.items()}
 
 
-def _calls(sides: dict[str, Measured]) -> dict[str, Callable[[], float]]:
+def calls(sides: dict[str, Measured]) -> dict[str, Callable[[], float]]:
+    """Return what measures each side once, for `alternate`."""
     return {
         f"{name} {size}": functools.partial(side.once, size)
         for name, side in sides.items()

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +126,6 @@ class TensorFlowOnSpark:
     """Its DataFeed: the nodes take batches of rows, and do nothing with them."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
-        from tensorflowonspark import TFCluster
-
         self._folder = folder
         self._frames = Frames(spark, folder)
 
@@ -138,23 +136,20 @@ class TensorFlowOnSpark:
                 rows += len(feed.next_batch(BATCH))
                 path.write_text(str(rows))
 
-        self._cluster = TFCluster.run(
-            spark.sparkContext,
-            take,
-            str(folder),
-            num_executors=WORKERS,
-            num_ps=0,
-            input_mode=TFCluster.InputMode.SPARK,
-        )
+        self._cluster = tfos_cluster(spark, take, str(folder))
 
     def tfos(self, kind: str, size: str) -> int:
-        """Feed the rows, as its own pipeline does; it comes back when the nodes have taken them all.
+        """Feed the rows, as its own pipeline does."""
+        rows = int(KINDS[kind].tfos_rows * float(os.environ["FEED_SCALE"]))
+        return self.fed(self._frames.in_memory(kind, size).rdd, rows)
+
+    def fed(self, rdd: Any, rows: int) -> int:
+        """Feed an RDD of so many rows; return how many the nodes have taken when it comes back.
 
         A node notes whole batches only, so up to one less a node may show.
         """
-        rows = int(KINDS[kind].tfos_rows * float(os.environ["FEED_SCALE"]))
         before = self._taken()
-        self._cluster.train(self._frames.in_memory(kind, size).rdd, num_epochs=1)
+        self._cluster.train(rdd, num_epochs=1)
         taken = self._taken() - before
         return rows if abs(taken - rows) <= WORKERS * BATCH else taken
 
@@ -166,6 +161,20 @@ class TensorFlowOnSpark:
         return sum(int(path.read_text() or 0) for path in self._folder.glob("tfos-*") if path.is_file())
 
 
+def tfos_cluster(spark: Any, fn: Any, args: Any) -> Any:
+    """Return TensorFlowOnSpark's cluster of two nodes that run the function."""
+    from tensorflowonspark import TFCluster
+
+    return TFCluster.run(
+        spark.sparkContext,
+        fn,
+        args,
+        num_executors=WORKERS,
+        num_ps=0,
+        input_mode=TFCluster.InputMode.SPARK,
+    )
+
+
 def session(name: str) -> Any:
     from pyspark.sql import SparkSession
 
@@ -175,13 +184,14 @@ def session(name: str) -> Any:
     return builder.getOrCreate()
 
 
-def main() -> None:
+def serve(sides: Mapping[str, Callable[[Any, Path], Any]]) -> None:
+    """Be the side that the command line names; answer what is asked, until the input ends."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     spark = session(name)
     application = spark.sparkContext.applicationId
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print
-    side = {"emberflow": Emberflow, "tfos": TensorFlowOnSpark}[name](spark, folder)
+    side = sides[name](spark, folder)
     print(json.dumps({"application": application}), file=answers, flush=True)
     for line in sys.stdin:
         what, kind, size = json.loads(line)
@@ -194,4 +204,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve({"emberflow": Emberflow, "tfos": TensorFlowOnSpark})

@@ -46,6 +46,7 @@ class CpuSeconds:
     def __init__(self, pid: int | None = None) -> None:
         self._root = psutil.Process(pid)
         self._seen: dict[tuple[int, float], tuple[float, float]] = {}
+        self._commands: dict[tuple[int, float], str] = {}
         self.seconds = 0.0
 
     def look(self) -> None:
@@ -54,9 +55,24 @@ class CpuSeconds:
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
                 now = times.user + times.system
-                first, _ = self._seen.setdefault((process.pid, process.create_time()), (now, now))
-                self._seen[process.pid, process.create_time()] = (first, now)
+                key = (process.pid, process.create_time())
+                first, _ = self._seen.setdefault(key, (now, now))
+                self._seen[key] = (first, now)
+                if key not in self._commands:
+                    self._commands[key] = " ".join(process.cmdline())
         self.seconds = sum(last - first for first, last in self._seen.values())
+
+    def by_kind(self, kind_of: Callable[[str], str]) -> dict[str, float]:
+        """Return the seconds of each kind of processes.
+
+        Args:
+            kind_of: Tells the kind from a command line.
+        """
+        kinds: dict[str, float] = {}
+        for key, (first, last) in self._seen.items():
+            kind = kind_of(self._commands.get(key, ""))
+            kinds[kind] = kinds.get(kind, 0.0) + last - first
+        return kinds
 
 
 @contextlib.contextmanager
