@@ -1,6 +1,10 @@
 """Training on streams: every row once, through restarts of the query and a killed driver; errors reach the user."""
 
 import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import emberflow as ef
+from tests.spark.watching import START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +80,61 @@ def test_every_row_is_trained_on_once_through_stops_and_starts(
         query = cluster.train_stream(stream, checkpoint=str(checkpoint), trigger={"availableNow": True})
         query.awaitTermination()
     assert stored(checkpoint) == expected(7)
+
+
+@pytest.mark.fault
+def test_a_driver_is_killed_and_the_next_one_goes_on(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(4):
+        write_file(source, number)
+    with (tmp_path / "driver.log").open("wb") as log:
+        command = [sys.executable, "-m", "tests.spark.stream_driver", str(tmp_path)]
+        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + START
+        while not list(checkpoint.glob("model/generation-*/batch-000000001.json")):
+            assert driver.poll() is None, (tmp_path / "driver.log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "driver.log").read_text()
+    finally:
+        driver.kill()  # while it trains on the third file, or on the fourth
+        driver.wait()
+    write_file(source, 4)
+    with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+        query = cluster.train_stream(
+            files(spark_cluster, source), checkpoint=str(checkpoint), trigger={"availableNow": True}
+        )
+        query.awaitTermination()
+    assert stored(checkpoint) == expected(5)
+
+
+def test_a_query_is_stopped_while_rows_are_brought(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    """Spark cancels the job that brings the rows; none of them is trained on before the query starts again."""
+    source, checkpoint, gate = tmp_path / "in", tmp_path / "checkpoint", tmp_path / "gate"
+
+    def wait_at_gate(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            Path(f"{gate}-reached").touch()
+            while not gate.exists():
+                time.sleep(0.05)
+            yield batch
+
+    write_file(source, 0)
+    with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+        slow = files(spark_cluster, source).mapInArrow(wait_at_gate, "id long")
+        query = cluster.train_stream(slow, checkpoint=str(checkpoint))
+        deadline = time.monotonic() + START
+        while not Path(f"{gate}-reached").exists():
+            assert time.monotonic() < deadline
+        query.stop()
+        assert query.exception() is None
+        gate.touch()
+        query = cluster.train_stream(slow, checkpoint=str(checkpoint), trigger={"availableNow": True})
+        query.awaitTermination()
+    assert stored(checkpoint) == expected(1)
 
 
 def fail_at_two(ctx: Any) -> None:
