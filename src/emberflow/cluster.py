@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._names import names_checked
 from emberflow.config import STOP_TIMEOUT, Count, RunConfig, check_count, check_seconds
-from emberflow.errors import EmberflowError
+from emberflow.errors import ConfigError, EmberflowError
 from emberflow.result import FeedResult, Metric, Result
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from emberflow._driver.live_run import LiveRun
     from emberflow._driver.stream_training import NodesModel, Publisher
     from emberflow._node.context import Context
+    from emberflow._task.warm_start import WarmAccess
 
 
 @names_checked
 def cluster(
-    fn: "Callable[[Context], Any]",
+    fn: "Callable[[Context], Any] | None" = None,
     *,
     workers: Count,
     ps: Count = 0,
@@ -61,7 +62,9 @@ def cluster(
 
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node. It takes what you feed from ``ctx.rounds()``,
-            ``ctx.stream()`` or ``ctx.requests()``, and returns when these end.
+            ``ctx.stream()`` or ``ctx.requests()``, and returns when these end. Without it the cluster is idle: for
+            ``ef.run(other, cluster=cluster)`` and ``KerasEstimator(cluster=cluster)``, whose nodes then start with
+            TensorFlow imported already.
         workers: How many nodes train, the chief included; "auto": every slot that Spark offers.
         ps: Parameter servers in addition to the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
             environment.
@@ -111,6 +114,7 @@ def cluster(
         ...     cluster.train(tuesday, epochs=2)
     """
     from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
+    from emberflow._node.idle import stay_idle
 
     config = RunConfig(
         workers=workers,
@@ -139,10 +143,22 @@ def cluster(
         driver_host=driver_host,
         port_range=port_range,
     )
+    if fn is None:
+        _check_idle(config)
     session = spark or active_session()
     facts = read_facts(session, config.gpu_resource)
     check_facts(facts, config)
-    return Cluster(_started(session, fn, config, facts))
+    return Cluster(_started(session, fn or stay_idle, config, facts), session, is_idle=fn is None)
+
+
+def _check_idle(config: RunConfig) -> None:
+    """Refuse helpers and GPUs of a cluster that only keeps TensorFlow at hand: runs bring their own."""
+    if config.ps or config.evaluator or config.gpus:
+        raise ConfigError(
+            "An idle cluster has workers only, without GPUs: each run says what it needs. "
+            f"Received: ps={config.ps}, evaluator={config.evaluator}, gpus={config.gpus}.",
+            fix="Pass these to ef.run(fn, cluster=cluster, ...) instead.",
+        )
 
 
 def _started(
@@ -191,11 +207,17 @@ class NodeStatus:
 
 
 class Cluster:
-    """Nodes that are up until `stop`; made by `emberflow.cluster`."""
+    """Nodes that are up until `stop`; made by `emberflow.cluster`.
 
-    def __init__(self, run: "LiveRun") -> None:
+    Attributes:
+        spark: Its session.
+    """
+
+    def __init__(self, run: "LiveRun", spark: "SparkSession", *, is_idle: bool = False) -> None:
         self._run = run
         self._model: NodesModel | None = None
+        self._is_idle = is_idle
+        self.spark = spark
 
     def train(self, data: Any, *, epochs: int = 1, name: str = "train") -> FeedResult:
         """Feed the nodes, and return when they have trained on all of it.
@@ -218,6 +240,7 @@ class Cluster:
             NodeError: A node failed or was lost; its own traceback is in the message.
         """
         check_count("epochs", epochs)
+        self._check_fed()
         result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name))
         return result
 
@@ -270,6 +293,7 @@ class Cluster:
                 for now.
             name: The name under which your function takes requests.
         """
+        self._check_fed()
         return self._through(lambda feeding: feeding.infer(data, schema, name))
 
     def status(self) -> tuple[NodeStatus, ...]:
@@ -287,6 +311,11 @@ class Cluster:
             )
             for node, seen in zip(self._run.plan.nodes, snapshots, strict=False)
         )
+
+    @property
+    def workers(self) -> int:
+        """How many nodes train, the chief included."""
+        return sum(node.trains for node in self._run.plan.nodes)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -367,6 +396,23 @@ class Cluster:
             folder, self._through, self._model, name=name, epochs=epochs, publisher=publisher
         )
         return start_query(stream, training, folder, trigger=trigger, query_name=query_name)
+
+    def _warm_access(self) -> "WarmAccess":
+        """Return the processes from which the nodes of a run are forked."""
+        if not self._is_idle:
+            raise ConfigError(
+                "`cluster` must be idle: its nodes run no function of their own. Received: a cluster with one.",
+                fix="Start it without a function: ef.cluster(workers=2).",
+            )
+        access: WarmAccess = self._through(lambda feeding: feeding.warm_access())
+        return access
+
+    def _check_fed(self) -> None:
+        if self._is_idle:
+            raise ConfigError(
+                "A cluster is fed through its function. Received: an idle cluster, which has none.",
+                fix="Pass a function: ef.cluster(fn, workers=2); or ef.run(fn, data=df, cluster=cluster).",
+            )
 
     def _through(self, call: "Callable[[LiveFeeding], Any]") -> Any:
         """Make a call to the nodes; when they were lost meanwhile and start again, make it again."""

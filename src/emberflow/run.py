@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._names import names_checked
 from emberflow.config import Count, RunConfig
+from emberflow.errors import ConfigError
 from emberflow.result import Result
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from emberflow._driver.cluster_facts import ClusterFacts
     from emberflow._driver.supervisor import Program
     from emberflow._node.context import Context
+    from emberflow.cluster import Cluster
 
 log = logging.getLogger("emberflow")
 
@@ -25,7 +27,7 @@ log = logging.getLogger("emberflow")
 def run(
     fn: "Callable[[Context], Any]",
     *,
-    workers: Count,
+    workers: Count | None = None,
     data: Any = None,
     ps: Count = 0,
     evaluator: bool = False,
@@ -43,6 +45,7 @@ def run(
     spool_dir: str | None = None,
     spool_limit: int | None = None,
     spark: "SparkSession | None" = None,
+    cluster: "Cluster | None" = None,
     start_timeout: float = 120.0,
     executor_timeout: float = 5.0,
     join_timeout: float = 60.0,
@@ -58,7 +61,8 @@ def run(
 
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node.
-        workers: How many nodes train, the chief included; "auto": every slot that Spark offers.
+        workers: How many nodes train, the chief included; "auto": every slot that Spark offers. If left out, as many
+            as `cluster` has.
         data: A DataFrame, ``ef.Parquet(...)``, ``ef.TFRecords(...)``, or a dict of these by name, for
             ``ctx.dataset``. Spark sends the rows of DataFrames to the nodes; the nodes read files themselves. The
             name of a single source is "train".
@@ -84,6 +88,7 @@ def run(
         spool_dir: Local folder for the rows; Spark's own if left out.
         spool_limit: Most bytes of one worker's rows there.
         spark: The session; that of the data, or the active one, if left out. Classic or Spark Connect.
+        cluster: An idle cluster, ``ef.cluster(workers=2)``: nodes then start with TensorFlow imported already.
         start_timeout: Seconds until all nodes must have joined.
         executor_timeout: Seconds in which all executors must register after the first one, within `start_timeout`.
         join_timeout: Seconds until nodes that train together must have connected to each other.
@@ -119,6 +124,13 @@ def run(
     from emberflow._driver.shipping import shipment_of
     from emberflow._driver.supervisor import Program
 
+    if workers is None:
+        if cluster is None:
+            raise ConfigError(
+                '`workers` must be a whole number, 1 or more, or "auto". Received: it was left out.',
+                fix="Pass workers=2, or cluster=... with an idle cluster.",
+            )
+        workers = cluster.workers
     config = RunConfig(
         workers=workers,
         ps=ps,
@@ -148,13 +160,14 @@ def run(
         port_range=port_range,
     )
     run_data = read_data(data)
-    session = spark or run_data.session or active_session()
+    session = spark or run_data.session or (cluster.spark if cluster else active_session())
     with closing(shipment_of(fn, is_connect=is_connect(session))) as shipment:
         facts = read_facts(session, config.gpu_resource)
         check_facts(facts, config)
         least = getattr(fn, "least_value_bytes", 0)
         spec = data_spec(run_data, config)
-        program = Program(fn=shipment, least_value=least, data=run_data, spec=spec)
+        warm = cluster._warm_access() if cluster else None  # noqa: SLF001 - a class of ours
+        program = Program(fn=shipment, least_value=least, data=run_data, spec=spec, warm=warm)
         return _run(session, program, config, facts)
 
 

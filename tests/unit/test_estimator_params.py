@@ -16,6 +16,7 @@ PARAMS = {name for name in dir(ef.KerasEstimator) if isinstance(getattr(ef.Keras
 
 # Options of `ef.run` that the estimator does not offer, each with its reason.
 NOT_OFFERED = {
+    "cluster": "an argument of the estimator, but no Param: it belongs to this process",
     "fn": "the estimator's own training function",
     "data": "the DataFrame that `fit` receives",
     "spark": "the session of that DataFrame",
@@ -54,7 +55,7 @@ VALUES: dict[str, Any] = {
 
 
 def test_the_signature_spells_out_every_param() -> None:
-    assert set(SIGNATURE) == PARAMS | {"model", "callbacks"}
+    assert set(SIGNATURE) == PARAMS | {"model", "callbacks", "cluster"}
     assert {each.kind for each in SIGNATURE.values()} == {inspect.Parameter.KEYWORD_ONLY}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from emberflow._names import closest
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
+from emberflow._protocol.live_messages import WARM
 from emberflow.errors import ClusterError, ConfigError, EmberflowError
 
 ASKED = {"rounds": "ctx.rounds()", "stream": "ctx.stream({!r})", "requests": "ctx.requests({!r})"}
@@ -118,6 +119,17 @@ class FeedingState:
                 is_timed = found is not None or self._are_all_open()
                 left = since + deadlines.FEED_OPEN_TIMEOUT - time.monotonic()
                 self.changed.wait(max(left, deadlines.SHORTEST_WAIT) if is_timed else None)
+
+    def await_warm(self) -> dict[int, str]:
+        """Return the names of all nodes' warm starters, by rank, once all are ready."""
+        ranks = {node.rank for node in self._plan.nodes}
+        with self.changed:
+            self.changed.wait_for(lambda: self.error is not None or ranks <= set(self._starters()))
+            self.check()
+            return self._starters()
+
+    def _starters(self) -> dict[int, str]:
+        return {rank: name for rank, feeds in self._opened.items() for kind, name in feeds if kind == WARM}
 
     def _found(self, kinds: Collection[str], name: str) -> tuple[str, tuple[int, ...], float] | None:
         for kind in kinds:

@@ -15,6 +15,7 @@ from emberflow._driver.live_inference import inferred_frame, inferred_rdd
 from emberflow._driver.round_feeding import NOT_STORED, RoundFeeding, RoundStorage
 from emberflow._driver.stream_feeding import StreamFeeding
 from emberflow._feed.batch_connection import FEED
+from emberflow._node.warm_starter import warm_key
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import (
@@ -26,6 +27,7 @@ from emberflow._protocol.live_messages import (
     StopFeeding,
 )
 from emberflow._task.node_dialing import FeedAccess, node_address
+from emberflow._task.warm_start import WarmAccess
 from emberflow.config import check_count
 from emberflow.errors import ClusterError, EmberflowError
 from emberflow.result import FeedResult
@@ -59,6 +61,7 @@ class LiveFeeding:
     ) -> None:
         self._has_failed = False
         self._spark = spark
+        self._key = key
         self._plan = plan
         self._schemas: dict[str, bytes] = {}  # of RDDs, by name
         self._broadcast = broadcast
@@ -105,6 +108,13 @@ class LiveFeeding:
         else:
             rows = self._rounds.train(fed, epochs, stored)
         return FeedResult(rows=rows, seconds=time.monotonic() - started)
+
+    def warm_access(self) -> WarmAccess:
+        """Return the processes of an idle cluster from which the nodes of a run are forked, once all are ready."""
+        names = self._state.await_warm()
+        jvms = {node.rank: node.jvm for node in self._access.nodes}
+        starters = tuple((jvms[rank], name) for rank, name in names.items())
+        return WarmAccess(starters=starters, key=warm_key(ranks_key(self._key)))
 
     def infer(self, data: Any, schema: Any = None, name: str = "infer") -> Any:
         """Return a lazy DataFrame: the columns of `data`, and those of the results of your function.
@@ -174,4 +184,9 @@ class LiveFeeding:
 
 def feed_key(key: bytes) -> bytes:
     """Return the key between feeding tasks and nodes: nodes derive the same from the key of their ranks."""
-    return hmac.digest(hmac.digest(key, b"ranks", "sha256"), FEED.encode(), "sha256")
+    return hmac.digest(ranks_key(key), FEED.encode(), "sha256")
+
+
+def ranks_key(key: bytes) -> bytes:
+    """Return the key of the nodes among each other, from the attempt's."""
+    return hmac.digest(key, b"ranks", "sha256")

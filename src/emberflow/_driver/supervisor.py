@@ -23,6 +23,7 @@ from emberflow._task.metric_log import MetricLog
 from emberflow._task.row_writer import DataSpec
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValuePlan
+from emberflow._task.warm_start import WarmAccess
 from emberflow.config import RunConfig
 from emberflow.errors import EmberflowError, FailureCause, NodeFailedError, NodeLostError
 from emberflow.result import Metric
@@ -43,6 +44,7 @@ class Program:
         least_value: Bytes that the chief's value has at least, as far as that is known.
         data: Its rows and files.
         spec: The same, as tasks receive it.
+        warm: Processes from which its nodes are forked, where an idle cluster has them.
     """
 
     fn: Shipment
@@ -50,6 +52,7 @@ class Program:
     least_value: int = 0
     data: RunData
     spec: DataSpec
+    warm: WarmAccess | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,7 +201,7 @@ def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts)
         least_bytes=program.least_value,
         row_limit=facts.result_limit,
     )
-    return TaskSpec(plan=plan, key=key, fn=fn, data=program.spec, values=values)
+    return TaskSpec(plan=plan, key=key, fn=fn, data=program.spec, values=values, warm=program.warm)
 
 
 def _is_driver_unreachable(plan: RunPlan, facts: ClusterFacts) -> bool:

@@ -12,7 +12,8 @@ node's folders and reports on its standard output how the node ended. If the kee
 kills the node.
 
 Run by path (``python -I -S main.py``), with one JSON line on standard input and two on standard output:
-`KeeperOrder`, `NodeStarted` and `NodeExited` of ``_protocol/node_messages.py``, which the keeper does not import.
+`KeeperOrder`, `NodeStarted` and `NodeExited` of ``_protocol/node_messages.py``, which the keeper does not import. Or
+forked from a process that has imported TensorFlow already (``_node/warm_starter.py``): then the node is a fork too.
 """
 
 import contextlib
@@ -29,8 +30,12 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def main() -> None:
-    """Start the node that the line on standard input describes; return when nothing of it is left."""
+def main() -> bool:
+    """Start the node that the line on standard input describes.
+
+    Returns:
+        False in the keeper, when nothing of the node is left; True in the node, where it is a fork of the keeper.
+    """
     order = json.loads(_read_line(0))
     wake_r, wake_w = os.pipe()
     os.set_blocking(wake_w, False)
@@ -40,17 +45,20 @@ def main() -> None:
     for fd in order["held_fds"]:
         os.set_inheritable(fd, False)  # the node must not keep open what shows others that it has ended
 
-    node = _start(order)
+    node = _start(order, (wake_r, wake_w))
+    if not node:
+        return True
     _send({"kind": "node_started", "pid": node})
     status, is_outlived = _wait(node, wake_r, order["watched_fds"])
     _kill_everything(node)
     for folder in order["folders"]:
         shutil.rmtree(folder, ignore_errors=True)
     _send({"kind": "node_exited", "status": status, "executor_ended": is_outlived})
+    return False
 
 
-def _start(order: dict[str, Any]) -> int:
-    """Fork and run the node in a process group of its own."""
+def _start(order: dict[str, Any], own_fds: tuple[int, ...]) -> int:
+    """Fork and run the node in a process group of its own; return 0 in the node if it has no program to become."""
     keeper = os.getpid()
     node = os.fork()
     if node:
@@ -71,9 +79,15 @@ def _start(order: dict[str, Any]) -> int:
         log = order["log_fd"]
         os.dup2(log, 1)
         os.dup2(log, 2)
-        os.execve(order["argv"][0], order["argv"], order["environment"])
-    finally:
+        if order["argv"]:
+            os.execve(order["argv"][0], order["argv"], order["environment"])
+        for fd in (*own_fds, *order["held_fds"]):
+            os.close(fd)
+        os.environ.clear()
+        os.environ.update(order["environment"])
+    except BaseException:  # noqa: BLE001 - this process is no keeper
         os._exit(127)
+    return 0
 
 
 def _wait(node: int, wake_fd: int, watched_fds: list[int]) -> tuple[int | None, bool]:

@@ -21,10 +21,12 @@ from emberflow._node.request_feed import Request, RequestFeed
 from emberflow._node.round_feed import Round, RoundFeed
 from emberflow._node.spooled_rows import KnownColumns, SpoolSettings
 from emberflow._node.stream_feed import RowStream, StreamFeed
+from emberflow._node.warm_starter import warm_key
 from emberflow._plan import deadlines
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import (
+    WARM,
     CommitAnswer,
     FeedOpened,
     FeedsEnd,
@@ -55,6 +57,7 @@ class LiveFeeds:
     Attributes:
         endpoint: What the driver must know of it: "feed", its TCP address; "feed_name", its name among the abstract
             Unix sockets of its host, where there are any; "jvm", the process id of its executor's JVM.
+        warm_key: Between tasks and the warm starter of an idle node.
     """
 
     def __init__(self, spec: NodeSpec, send: Callable[[Message], None]) -> None:
@@ -78,7 +81,8 @@ class LiveFeeds:
         )
         self._streams: dict[str, StreamFeed] = {}
         self._requests: dict[str, RequestFeed] = {}
-        self._are_over = False
+        self._are_over = threading.Event()
+        self.warm_key = warm_key(spec.key)
         key = hmac.digest(spec.key, FEED.encode(), "sha256")
         listener = listen(spec.host, ports=spec.plan.port_range, what="rows of a live cluster")
         self.endpoint = {"feed": address_of(spec.host, listener.getsockname()[1]), "jvm": str(live.jvm)}
@@ -102,7 +106,7 @@ class LiveFeeds:
                     name, self._settings, self._columns, self._send, self._backlog
                 )
             feed = self._streams[name]
-            if self._are_over:
+            if self._are_over.is_set():
                 feed.end()
         self._open("stream", name)
         return RowStream(name, feed)
@@ -115,10 +119,18 @@ class LiveFeeds:
         """Yield the requests of ``cluster.infer``, until the cluster is stopped."""
         with self._lock:
             feed = self._requests.setdefault(name, RequestFeed(name))
-            if self._are_over:
+            if self._are_over.is_set():
                 feed.end()
         self._open("requests", name)
         return feed.requests()
+
+    def announce_warm(self, name: str) -> None:
+        """Tell the driver the name of this node's warm starter."""
+        self._send(FeedOpened(WARM, name))
+
+    def wait_until_over(self) -> None:
+        """Return when the cluster is stopped."""
+        self._are_over.wait()
 
     def on_message(self, message: Message) -> None:
         """Handle a message of the driver; it does not block."""
@@ -162,7 +174,7 @@ class LiveFeeds:
 
     def _end(self) -> None:
         with self._lock:
-            self._are_over = True
+            self._are_over.set()
             requests = list(self._requests.values())
         self._rounds.end()
         for feed in requests:

@@ -45,9 +45,9 @@ PACKAGE = str(Path(__file__).parent.parent)
 TEXT_LIMIT = 20_000  # characters; the text travels to the driver and is printed there
 
 
-def main() -> None:
-    """Run one node, from its `NodeSpec` to its last message."""
-    control, feed = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+def main(control_fd: int, feed_fd: int) -> None:
+    """Run one node, from its `NodeSpec` to its last message, over these sockets to its task."""
+    control, feed = socket.socket(fileno=control_fd), socket.socket(fileno=feed_fd)
     for sock in (control, feed):
         sock.set_inheritable(False)
     task = TaskConnection(control)
@@ -279,4 +279,4 @@ def _flush() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), int(sys.argv[2]))

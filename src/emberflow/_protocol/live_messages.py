@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from emberflow._protocol.codec import Message
 
+WARM = "warm"
+
 
 @dataclass(frozen=True)
 class FeedOpened(Message):

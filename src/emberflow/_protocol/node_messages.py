@@ -131,7 +131,7 @@ class KeeperOrder(Message):
     """Task to keeper: the one line on its standard input.
 
     Attributes:
-        argv: The node's command.
+        argv: The node's command; none where the node is a fork of its keeper.
         environment: All of the node's environment variables.
         folders: Deleted when the node has ended.
         held_fds: Kept open until the keeper ends, and not passed on to the node.

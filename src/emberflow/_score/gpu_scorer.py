@@ -24,8 +24,9 @@ from emberflow._score.child_predictor import scorer_over
 from emberflow._score.gpu_server import KEY, PURPOSE
 from emberflow._score.predictor import cache_folder
 from emberflow._score.scoring import ScoreSpec
+from emberflow._task.executor import executor_pid, executor_pidfds
 from emberflow._task.gpus import gpu_environment
-from emberflow._task.node_process import KEEPER, executor_pid, executor_pidfds
+from emberflow._task.node_process import KEEPER
 from emberflow._task.node_setup import SECRETS
 from emberflow.errors import ClusterError
 

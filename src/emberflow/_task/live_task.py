@@ -13,7 +13,7 @@ from emberflow._protocol.messages import decode
 from emberflow._protocol.node_messages import NodeRefused, NodeUp
 from emberflow._protocol.outcome import Ending, outcome_of
 from emberflow._task.attendant import RELEASE, AttendantOrder, packed
-from emberflow._task.node_process import executor_pid
+from emberflow._task.executor import executor_pid
 from emberflow._task.node_setup import SECRETS, Surroundings
 from emberflow._task.node_task import NodeOutcomeError, gpu_addresses, held_pidfds, outcome_error, own_host
 from emberflow._task.task_spec import TaskSpec

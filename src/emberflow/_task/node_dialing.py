@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from emberflow._feed.batch_connection import FEED, BatchConnection
 from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow._protocol.sockets import dial, dial_abstract, host_and_port
-from emberflow._task.node_process import executor_pid
+from emberflow._task.executor import executor_pid
 from emberflow.errors import EmberflowError, NodeLostError, PeerError
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from emberflow._plan import deadlines
 from emberflow._protocol.messages import encode
 from emberflow._protocol.node_messages import KeeperOrder
+from emberflow._task.warm_start import WarmAccess, WarmKeeper, start_warm_keeper
 
+Keeper = subprocess.Popen[bytes] | WarmKeeper
 KEEPER = Path(__file__).parent.parent / "_keeper" / "main.py"
 
 
@@ -34,7 +36,7 @@ class NodeProcess:
     feed: socket.socket
     log_fd: int
     status_fd: int
-    keeper: subprocess.Popen[bytes]
+    keeper: Keeper
 
     def end(self) -> None:
         """Have the keeper kill the node now, stopped or not; it reports that on `status_fd`. May be called twice."""
@@ -63,6 +65,7 @@ def running_node(
     environment: dict[str, str],
     also_held: tuple[int, ...] = (),
     watched: tuple[int, ...] = (),
+    warm: WarmAccess | None = None,
 ) -> Iterator[NodeProcess]:
     """Run a node for the length of the block; afterwards neither it nor its folders are there.
 
@@ -76,9 +79,10 @@ def running_node(
         also_held: Descriptors that the keeper keeps open until it ends, so that a process that waits for their
             end of file knows that everything is cleaned up.
         watched: Descriptors of processes that the node must not outlive.
+        warm: Processes that have imported TensorFlow; one on this host starts the node, if there is one.
     """
     temporary = tempfile.mkdtemp(prefix="emberflow-")
-    node = _start(folder, environment | {"TMPDIR": temporary}, also_held, watched)
+    node = _start(folder, environment | {"TMPDIR": temporary}, also_held, watched, warm)
     try:
         yield node
     finally:
@@ -87,7 +91,11 @@ def running_node(
 
 
 def _start(
-    folder: Path, environment: dict[str, str], also_held: tuple[int, ...], watched: tuple[int, ...]
+    folder: Path,
+    environment: dict[str, str],
+    also_held: tuple[int, ...],
+    watched: tuple[int, ...],
+    warm: WarmAccess | None,
 ) -> NodeProcess:
     """Start the keeper, which starts the node, and close our copies of their ends of sockets and pipes."""
     control, theirs = socket.socketpair()
@@ -103,7 +111,8 @@ def _start(
         node_fds=node_fds,
         watched_fds=watched,
     )
-    keeper = _start_keeper(order, environment)
+    keeper: Keeper | None = start_warm_keeper(order, warm) if warm else None
+    keeper = keeper or _start_keeper(order, environment)
     theirs.close()
     their_feed.close()
     os.close(log_w)
@@ -125,39 +134,3 @@ def _start_keeper(order: KeeperOrder, environment: dict[str, str]) -> subprocess
     with suppress(BrokenPipeError):  # it has ended already, which is read from `status_fd`
         keeper.stdin.write(encode(order) + b"\n")
     return keeper
-
-
-def executor_pidfds(*, with_daemon: bool = False) -> tuple[int, ...]:
-    """Return a descriptor that becomes readable when the executor's JVM ends; none where the kernel has no pidfds.
-
-    The Spark Python worker's parent is pyspark's daemon, whose parent is the JVM. The daemon's parent is read
-    twice, so that the descriptor cannot be that of a process which took over a freed pid.
-
-    Args:
-        with_daemon: Return a second one, for pyspark's daemon: in local mode the JVM is the driver's, and the daemon
-            alone ends when the session is stopped.
-    """
-    daemon = os.getppid()
-    found: list[int] = []
-    with suppress(OSError, AttributeError, ValueError, IndexError):
-        jvm = _parent_of(daemon)
-        for pid in (jvm, daemon) if with_daemon else (jvm,):
-            found.append(os.pidfd_open(pid))  # noqa: PERF401 - those opened before an error are closed below
-        if _parent_of(daemon) == jvm:
-            return tuple(found)
-    for fd in found:
-        os.close(fd)
-    return ()
-
-
-def executor_pid() -> int:
-    """Return the process id of the executor's JVM, or of the process in its place."""
-    daemon = os.getppid()
-    with suppress(OSError, ValueError, IndexError):
-        return _parent_of(daemon)
-    return daemon
-
-
-def _parent_of(pid: int) -> int:
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])  # the name in brackets may hold blanks

@@ -43,6 +43,7 @@ from emberflow._task.row_writer import RowWriter
 from emberflow._task.startup_exchange import startup_facts
 from emberflow._task.stream_windows import WindowSteps
 from emberflow._task.value_client import OTHERS_SMALL, ValueClient
+from emberflow._task.warm_start import WarmAccess
 from emberflow.errors import DataError, EmberflowError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class NodeRunner:
         driver: "socket.socket | None",
         watched: tuple[int, ...] = (),
         all_gather: AllGather | None = None,
+        warm: WarmAccess | None = None,
     ) -> Outcome:
         """Start the node, bring it together with the others, wait for its end; nothing of it is left then.
 
@@ -99,11 +101,12 @@ class NodeRunner:
             driver: The connection to the driver, if it can be reached.
             watched: Descriptors of processes that the node must not outlive.
             all_gather: Spark's exchange among tasks, for where the driver cannot be reached.
+            warm: Processes from which the node may be forked.
         """
         self._has_driver = driver is not None
         held = () if driver is None else (driver.fileno(),)
         with (
-            running_node(self._folder, environment, held, watched) as child,
+            running_node(self._folder, environment, held, watched, warm) as child,
             _monitored(child, driver, self._plan) as monitor,
             self._gpus_monitored(),
             closing(self._exchange(monitor, all_gather)) as exchange,

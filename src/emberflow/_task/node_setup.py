@@ -119,7 +119,7 @@ def run_node(
             held.callback(row_writer.close)
         runner = NodeRunner(node_spec, row_writer, values, on_joined)
         environment = _environment(plan, me) | gpu_environment(node_spec.devices)
-        outcome = runner.run(environment, driver, surroundings.watched, surroundings.all_gather)
+        outcome = runner.run(environment, driver, surroundings.watched, surroundings.all_gather, spec.warm)
         return outcome, runner.value
 
 

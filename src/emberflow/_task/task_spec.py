@@ -5,11 +5,22 @@ from dataclasses import dataclass, field
 from emberflow._plan.plan import RunPlan
 from emberflow._task.row_writer import DataSpec
 from emberflow._task.value_client import ValuePlan
+from emberflow._task.warm_start import WarmAccess
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """All that a task is sent. The key travels here, inside Spark's own serialised closure, and nowhere else."""
+    """All that a task is sent. The key travels here, inside Spark's own serialised closure, and nowhere else.
+
+    Attributes:
+        plan: The attempt's plan.
+        key: Its secret.
+        fn: Your function, pickled; empty where tasks fetch it.
+        data: What it is fed with.
+        values: How large values travel.
+        first_rank: The first rank of the task's stage.
+        warm: Processes from which nodes are forked, where an idle cluster has them.
+    """
 
     plan: RunPlan
     key: bytes = field(repr=False)
@@ -17,3 +28,4 @@ class TaskSpec:
     data: DataSpec = field(default_factory=DataSpec)
     values: ValuePlan = field(default_factory=ValuePlan)
     first_rank: int = 0
+    warm: WarmAccess | None = None

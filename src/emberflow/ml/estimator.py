@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.ml._typing import ParamMap
     from pyspark.sql import DataFrame
 
+    from emberflow.cluster import Cluster
     from emberflow.ml.stream_fit import StreamingFit
     from emberflow.result import Result
 
@@ -44,6 +45,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
     Args:
         model: A compiled Keras model, or a function without arguments that builds one.
         callbacks: Keras callbacks; those that write files do so on the chief only.
+        cluster: An idle cluster, ``ef.cluster(workers=2)``, whose nodes train: a second `fit` imports no TensorFlow.
         featuresCol: The feature column.
         featuresCols: Several feature columns: one for each input of the model, or concatenated for its only input.
         labelCol: The label column.
@@ -106,6 +108,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         *,
         model: "Callable[[], Any] | Any" = None,
         callbacks: "Sequence[Any] | None" = None,
+        cluster: "Cluster | None" = None,
         featuresCol: str = "features",
         featuresCols: Sequence[str] | None = None,
         labelCol: str = "label",
@@ -156,6 +159,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         super().__init__()
         self.model = model
         self.callbacks = list(callbacks or [])
+        self.cluster = cluster
         self._setDefault(**defaults_of(KerasEstimator))
         # Only what was passed is set: other Params keep their defaults, which a model may replace by its own.
         self._set_passed(self._input_kwargs)
@@ -167,6 +171,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
             self.setModel(params["model"])
         if "callbacks" in params:
             self.setCallbacks(params["callbacks"])
+        if "cluster" in params:
+            self.setCluster(params["cluster"])
         return self._set_passed(params)
 
     def _set_passed(self, given: dict[str, Any]) -> "KerasEstimator":
@@ -186,6 +192,11 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
     def setCallbacks(self, callbacks: list[Any]) -> "KerasEstimator":
         """Set the Keras callbacks."""
         self.callbacks = list(callbacks)
+        return self
+
+    def setCluster(self, cluster: "Cluster | None") -> "KerasEstimator":
+        """Set the idle cluster whose nodes train; it is not saved with the estimator."""
+        self.cluster = cluster
         return self
 
     def write(self) -> EstimatorWriter:  # type: ignore[override] # Spark's own needs the JVM
@@ -248,7 +259,11 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
     def _fit(self, dataset: "DataFrame") -> KerasModel:
         self._check_gpus()
         training, data = self._training(dataset)
-        result = run(TrainFunction(training), data=data, spark=dataset.sparkSession, **run_options(self))
+        options = run_options(self)
+        if self.cluster is not None and options["workers"] == "auto":
+            options["workers"] = self.cluster.workers
+        train = TrainFunction(training)
+        result = run(train, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
         return self._model_of(result.value, result)
 
     def _model_of(self, trained: Trained, result: "Result | None" = None) -> KerasModel:

@@ -1,0 +1,95 @@
+"""Runs on an idle cluster: their nodes are forked from a process that has imported TensorFlow."""
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pytest
+
+import emberflow as ef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def build() -> Any:
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def fit(ctx: Any) -> tuple[bool, list[Any]]:
+    import sys
+
+    is_warm = "tensorflow" in sys.modules
+    model = ctx.distribute(build())
+    rows = ctx.dataset(features="x", label="y", batch_size=32, seed=3)
+    model.fit(rows, epochs=2, verbose=0)
+    return is_warm, model.get_weights()
+
+
+@pytest.mark.fault
+def test_runs_on_an_idle_cluster_start_warm_and_leave_it_as_it_was(spark_cluster: "SparkSession") -> None:
+    frame = spark_cluster.range(200).selectExpr("cast(id / 200 as float) x", "cast(id / 100 as float) y")
+    cold = ef.run(fit, workers=2, data=frame, spark=spark_cluster, verbose=False)
+    with ef.cluster(workers=2, spark=spark_cluster, verbose=False) as idle:
+        warm = [ef.run(fit, data=frame, cluster=idle, verbose=False) for _ in range(2)]
+        check_the_estimator(spark_cluster, idle)
+        check_errors_and_losses(idle)
+        check_refusals(spark_cluster, idle)
+        assert ef.run(lambda ctx: ctx.workers, cluster=idle, verbose=False).value == 2
+        assert [node.state for node in idle.status()] == ["up", "up"]
+    assert [run.value[0] for run in (cold, *warm)] == [False, True, True]
+    for run in warm:
+        assert [report.ending for report in run.reports] == ["returned", "returned"]
+        for mine, its in zip(run.value[1], cold.value[1], strict=True):
+            np.testing.assert_allclose(mine, its, rtol=0, atol=1e-6)
+
+
+def check_the_estimator(spark: "SparkSession", idle: "ef.Cluster") -> None:
+    frame = spark.range(50).selectExpr("cast(id as float) features", "cast(id as float) label")
+    model = ef.KerasEstimator(model=build, cluster=idle, verbose=False).fit(frame)
+    assert len(model.result.reports) == 2  # as many workers as the cluster has
+    assert "prediction" in model.transform(frame).columns
+
+
+def check_errors_and_losses(idle: "ef.Cluster") -> None:
+    def fail(ctx: Any) -> None:
+        raise ValueError(f"nan on {ctx.rank}")
+
+    def die(ctx: Any) -> None:
+        if ctx.rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ctx.wait_until_over()
+
+    def leave_a_child(_: Any) -> int:
+        return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
+
+    with pytest.raises(ef.NodeFailedError, match="ValueError: nan on"):
+        ef.run(fail, cluster=idle, verbose=False)
+    with pytest.raises(ef.NodeLostError, match="killed by SIGKILL"):
+        ef.run(die, cluster=idle, verbose=False)
+    left = ef.run(leave_a_child, cluster=idle, verbose=False)
+    assert not any(psutil.pid_exists(report.value) for report in left.reports)
+
+
+def check_refusals(spark: "SparkSession", idle: "ef.Cluster") -> None:
+    with pytest.raises(ef.ConfigError, match="An idle cluster has workers only"):
+        ef.cluster(workers=1, ps=1, spark=spark)
+    with pytest.raises(ef.ConfigError, match="an idle cluster, which has none"):
+        idle.train(spark.range(3))
+    with pytest.raises(ef.ConfigError, match="it was left out"):
+        ef.run(fit, spark=spark)
+    with (
+        ef.cluster(lambda ctx: list(ctx.rounds()), workers=1, spark=spark, verbose=False) as busy,
+        pytest.raises(ef.ConfigError, match="`cluster` must be idle"),
+    ):
+        ef.run(fit, cluster=busy)
