@@ -196,6 +196,9 @@ class NodeStatus:
         host: Where it runs.
         state: "waiting" for its task, "starting", "up", "returned", or how it ended.
         log_tail: The last lines that it printed.
+        rows_taken: Rows that your function has taken so far; of rounds those of complete epochs.
+        rows_waiting: Rows that are on the node for it to take.
+        rows_per_second: How many it has taken per second in the last seconds.
     """
 
     rank: int
@@ -204,6 +207,19 @@ class NodeStatus:
     host: str
     state: str
     log_tail: tuple[str, ...] = ()
+    rows_taken: int = 0
+    rows_waiting: int = 0
+    rows_per_second: float = 0.0
+
+    def _rows(self) -> str:
+        """Return the rows in words.
+
+        >>> node = NodeStatus(rank=0, role="chief", index=0, host="h", state="up", rows_taken=1200, rows_waiting=7)
+        >>> node._rows()
+        '1,200 rows taken, 7 waiting, 0 per second'
+        """
+        taken, waiting = f"{self.rows_taken:,}", f"{self.rows_waiting:,}"
+        return f"{taken} rows taken, {waiting} waiting, {self.rows_per_second:,.0f} per second"
 
 
 class Cluster:
@@ -297,7 +313,7 @@ class Cluster:
         return self._through(lambda feeding: feeding.infer(data, schema, name))
 
     def status(self) -> tuple[NodeStatus, ...]:
-        """Return what is known of each node now."""
+        """Return what is known of each node now; its rows are those of up to a second ago."""
         attempt = self._run.attempt
         snapshots = attempt.nodes() if attempt is not None else ()
         return tuple(
@@ -308,6 +324,9 @@ class Cluster:
                 host=seen.host,
                 state=seen.state,
                 log_tail=seen.log_tail,
+                rows_taken=seen.rows_taken,
+                rows_waiting=seen.rows_waiting,
+                rows_per_second=seen.rows_per_second,
             )
             for node, seen in zip(self._run.plan.nodes, snapshots, strict=False)
         )
@@ -358,17 +377,23 @@ class Cluster:
             self._run.stop_now()
 
     def __repr__(self) -> str:
-        states = ", ".join(f"{node.role} {node.index}: {node.state}" for node in self.status())
+        states = "; ".join(
+            f"{node.role} {node.index}: {node.state}, {node._rows()}"  # noqa: SLF001 - a class of this file
+            for node in self.status()
+        )
         return f"<emberflow.Cluster {self._run.plan.run_id} ({states})>"
 
     def _repr_html_(self) -> str:
         """Show the nodes as a table in notebooks."""
         rows = "".join(
             f"<tr><td>{node.rank}</td><td>{node.role} {node.index}</td><td>{html.escape(node.host)}</td>"
-            f"<td>{node.state}</td><td><code>{html.escape(' '.join(node.log_tail[-1:]))}</code></td></tr>"
+            f"<td>{node.state}</td><td>{node.rows_taken:,}</td><td>{node.rows_waiting:,}</td>"
+            f"<td>{node.rows_per_second:,.0f}</td>"
+            f"<td><code>{html.escape(' '.join(node.log_tail[-1:]))}</code></td></tr>"
             for node in self.status()
         )
-        head = "<tr><th>rank</th><th>node</th><th>host</th><th>state</th><th>last line</th></tr>"
+        head = "<tr><th>rank</th><th>node</th><th>host</th><th>state</th><th>rows taken</th><th>waiting</th>"
+        head += "<th>per second</th><th>last line</th></tr>"
         return f"<table>{head}{rows}</table>"
 
     def _start_stream(

@@ -73,6 +73,33 @@ def test_a_crash_frees_all_gpus(spark_gpus: "SparkSession", nothing_left: None) 
     assert time.monotonic() - started < SECONDS
 
 
+@pytest.mark.fault
+def test_gpus_of_a_live_cluster_are_refused_to_others_until_it_is_stopped(
+    spark_gpus: "SparkSession", nothing_left: None
+) -> None:
+    def learn(ctx: Any) -> list[int]:
+        return [each.rows() for each in ctx.rounds()]
+
+    options: dict[str, Any] = {"gpus": 1, "transport": "ring", "spark": spark_gpus, "verbose": False}
+    with ef.cluster(learn, workers=4, **options) as cluster:
+        started = time.monotonic()
+        with pytest.raises(ClusterError) as caught:
+            ef.run(what_i_see, workers=2, **options)
+        print(f"a GPU that a live node holds: refused after {time.monotonic() - started:.1f} s")
+        assert "A GPU belongs to one node at a time" in str(caught.value)
+        assert "cluster.stop()" in caught.value.fix
+        holder = psutil.Process(int(caught.value.problem.partition("which process ")[2].split()[0]))
+        assert "emberflow._task.attendant" in holder.cmdline()
+        with pytest.raises(PySparkException, match="A GPU belongs to one node at a time"):
+            scored(spark_gpus, load_pid)
+        assert time.monotonic() - started < 3 * SECONDS
+        assert cluster.train(spark_gpus.range(10)).rows == 10
+        cpus = ring(what_i_see, workers=2, spark=spark_gpus)
+        assert [report.devices for report in cpus.reports] == [(), ()]
+    result = ef.run(what_i_see, workers=4, **options)
+    assert sorted(device for report in result.reports for device in report.devices) == list(ALL)
+
+
 def test_nodes_without_gpus_see_none_and_hold_none(spark_gpus: "SparkSession", nothing_left: None) -> None:
     # Six nodes: only four would fit if each held the GPU that the session gives to a task by default.
     result = ring(what_i_see, workers=6, spark=spark_gpus)

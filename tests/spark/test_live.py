@@ -27,10 +27,17 @@ def test_one_dataframe_after_the_other_each_row_once_per_epoch(spark_cluster: "S
         first = cluster.train(spark_cluster.range(1000).repartition(10), epochs=2)
         assert spark_cluster.range(7).count() == 7  # the slots of two one-core executors are free
         second = cluster.train(spark_cluster.range(3))
+        deadline = time.monotonic() + 20.0
+        while sum(node.rows_taken for node in cluster.status()) < 2003:  # nodes tell once per second
+            assert time.monotonic() < deadline
+        assert [node.rows_waiting for node in cluster.status()] == [0, 0]
+        assert all(node.rows_per_second > 0 for node in cluster.status())
         states = [(node.rank, node.role, node.state) for node in cluster.status()]
         assert states == [(0, "chief", "up"), (1, "worker", "up")]
         assert "chief 0: up" in repr(cluster)
         assert "<td>worker 0</td>" in cluster._repr_html_()
+        assert "rows taken, 0 waiting" in repr(cluster)
+        assert "<th>rows taken</th>" in cluster._repr_html_()
     assert (first.rows, second.rows) == (1000, 3)
     result = cluster.stop()  # again: the same result
     seen = [report.value for report in result.reports]

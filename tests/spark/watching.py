@@ -3,14 +3,16 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -18,6 +20,8 @@ import emberflow as ef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Value = TypeVar("Value")
 
 START = 120.0  # seconds for a node to begin on a busy machine
 GOAL = 10.0  # seconds for an error to be on the driver: the goal is 5, machines that run tests are slow
@@ -61,6 +65,32 @@ class Begun:
         return executor
 
 
+class BegunLive(Begun):
+    """A node of a live cluster: an attendant stands between the Spark Python worker and the keeper."""
+
+    @property
+    def attendant(self) -> psutil.Process:
+        attendant = parent_of(self.keeper)
+        assert "emberflow._task.attendant" in attendant.cmdline()
+        return attendant
+
+    @property
+    def chain(self) -> tuple[psutil.Process, ...]:
+        """What must not be left: the parents of a process are known only as long as it lives."""
+        return self.node, self.keeper, self.attendant
+
+    @property
+    def python_worker(self) -> psutil.Process:
+        return parent_of(self.attendant)
+
+    @property
+    def worker(self) -> psutil.Process:
+        """The Worker of a standalone cluster, which has started the executor."""
+        worker = parent_of(self.executor)
+        assert "org.apache.spark.deploy.worker.Worker" in worker.cmdline()
+        return worker
+
+
 def parent_of(process: psutil.Process) -> psutil.Process:
     parent = process.parent()
     assert parent is not None
@@ -70,6 +100,11 @@ def parent_of(process: psutil.Process) -> psutil.Process:
 def await_begun(folder: Path, rank: int) -> Begun:
     note = json.loads(await_file(folder / f"begun-{rank}").read_text())
     return Begun(psutil.Process(note["pid"]), note["at"])
+
+
+def await_begun_live(folder: Path, rank: int) -> BegunLive:
+    begun = await_begun(folder, rank)
+    return BegunLive(begun.node, begun.at)
 
 
 def await_gone(process: psutil.Process, timeout: float = GOAL) -> None:
@@ -96,13 +131,47 @@ def kill_node(name: str, run: str | None = None, with_signal: signal.Signals = s
     raise AssertionError(f"there is no {name} of run {run}")
 
 
+@contextmanager
+def driver(folder: Path, master: str, scene: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run a driver of its own (`lonely_driver`); end its whole session afterwards, whatever it did."""
+    log = (folder / "driver.log").open("wb")
+    command = [sys.executable, "-m", "tests.spark.lonely_driver", str(folder), master, scene]
+    process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        log.close()
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is None:
+                os.killpg(process.pid, kind)
+                process.wait(START)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """An error that a driver of its own has written down: the name of its class, its text, and when."""
+
+    kind: str
+    text: str
+    at: float
+
+
+def await_noted(path: Path, timeout: float = GOAL) -> Noted:
+    return Noted(**json.loads(await_file(path, timeout).read_text()))
+
+
 def start_run(spark: "SparkSession", fn: Callable[[Any], Any], **options: Any) -> "Future[ef.Result]":
     """Start a run on a thread."""
-    future: Future[ef.Result] = Future()
+    return start_call(lambda: ef.run(fn, **{"workers": 2, "spark": spark, "verbose": False} | options))
+
+
+def start_call(call: Callable[[], Value]) -> "Future[Value]":
+    """Make a call on a thread."""
+    future: Future[Value] = Future()
 
     def run() -> None:
         try:
-            future.set_result(ef.run(fn, **{"workers": 2, "spark": spark, "verbose": False} | options))
+            future.set_result(call())
         except BaseException as error:  # noqa: BLE001 - it is handed on
             future.set_exception(error)
 
@@ -110,8 +179,8 @@ def start_run(spark: "SparkSession", fn: Callable[[Any], Any], **options: Any) -
     return future
 
 
-def error_of(run: "Future[ef.Result]", since: float, what: str) -> ef.EmberflowError:
-    """Return the error of a run, and see that it came in time: `since` is the moment of the fault."""
+def error_of(run: "Future[Any]", since: float, what: str) -> ef.EmberflowError:
+    """Return the error of a run or call, and see that it came in time: `since` is the moment of the fault."""
     error = run.exception(timeout=START)
     seconds = time.time() - since
     print(f"{what}: on the driver after {seconds:.2f} s")

@@ -17,6 +17,7 @@ from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import (
     CommitAnswer,
     CommitAsked,
+    FeedCounts,
     PartitionBegin,
     PartitionKept,
     PartitionWelcome,
@@ -52,6 +53,7 @@ class FedNode:
 
     def __init__(self, spec: NodeSpec) -> None:
         self.sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.counts: queue.SimpleQueue[FeedCounts] = queue.SimpleQueue()
         self.ledger = Ledger("train", "tag")
         self.feeds = LiveFeeds(spec, self._on_sent)
         self._encrypts = spec.plan.encrypt
@@ -61,6 +63,8 @@ class FedNode:
         if isinstance(message, CommitAsked):
             is_granted = self.ledger.commit(0, message)
             self.feeds.on_message(CommitAnswer(message.feed, message.partition, message.attempt, is_granted))
+        elif isinstance(message, FeedCounts):
+            self.counts.put(message)
         else:
             self.sent.put(message)
 

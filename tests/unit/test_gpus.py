@@ -123,11 +123,10 @@ def test_nvml_looks_only_at_what_the_executor_sees(executor_value: str, number: 
 
 HOLDER = """
 import sys
-from contextlib import ExitStack
-from emberflow._task.gpus import _claim
-with ExitStack() as claims:
-    print(_claim(sys.argv[1], claims), flush=True)
-    sys.stdin.read()
+from emberflow._task.gpu_locks import try_lock
+lock = try_lock(sys.argv[1])
+print(lock is not None, flush=True)
+sys.stdin.read()
 """
 
 

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.events import Formed, JobRows, NodeSent, StopAsked
 from emberflow._driver.supervisor import AttemptParts
+from emberflow._plan import deadlines
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import FunctionReturned, LogLines
-from emberflow._protocol.live_messages import TO_DRIVER
+from emberflow._protocol.live_messages import TO_DRIVER, FeedCounts
 from emberflow.errors import ClusterError, EmberflowError
 
 KEPT_LINES = 20  # of each node's output, for `status`
@@ -40,11 +41,46 @@ class NodeSnapshot:
         host: Where it runs; "" before its task has connected.
         state: "waiting" for its task, "starting", "up", "returned", or how it ended.
         log_tail: The last lines that it printed.
+        rows_taken: Rows that your function has taken there.
+        rows_waiting: Rows that are there for it to take.
+        rows_per_second: How many it has taken per second lately.
     """
 
     host: str
     state: str
     log_tail: tuple[str, ...]
+    rows_taken: int
+    rows_waiting: int
+    rows_per_second: float
+
+
+class RowRate:
+    """What a node has told of its rows lately.
+
+    >>> rate = RowRate()
+    >>> rate.add(FeedCounts(100, 0), now=1.0)
+    >>> rate.add(FeedCounts(300, 50), now=5.0)
+    >>> rate.last, rate.per_second(now=5.0), rate.per_second(now=60.0)
+    (FeedCounts(taken=300, waiting=50), 50.0, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self.last = FeedCounts(0, 0)
+        self._told: deque[tuple[float, int]] = deque()
+
+    def add(self, counts: FeedCounts, now: float) -> None:
+        """Note what a node has just told."""
+        self.last = counts
+        self._told.append((now, counts.taken))
+        while self._told[0][0] < now - deadlines.FEED_RATE_WINDOW:
+            self._told.popleft()
+
+    def per_second(self, now: float) -> float:
+        """Return how many rows per second were taken since the first news that is not old."""
+        told = [each for each in tuple(self._told) if each[0] >= now - deadlines.FEED_RATE_WINDOW]
+        if not told or now <= told[0][0]:
+            return 0.0
+        return (told[-1][1] - told[0][1]) / (now - told[0][0])
 
 
 class LiveAttempt(Attempt):
@@ -60,6 +96,7 @@ class LiveAttempt(Attempt):
         self._is_abandoned = False
         self._returned: set[int] = set()
         self._log_tails: list[deque[str]] = [deque(maxlen=KEPT_LINES) for _ in parts.plan.nodes]
+        self._rates = [RowRate() for _ in parts.plan.nodes]
         self._on_event |= {StopAsked: self._on_stop_asked}
 
     def ask_to_stop(self, timeout: float | None) -> None:
@@ -71,11 +108,15 @@ class LiveAttempt(Attempt):
 
     def nodes(self) -> tuple[NodeSnapshot, ...]:
         """Return what is known of each node, from any thread."""
+        now = time.monotonic()
         return tuple(
             NodeSnapshot(
                 host=self._hosts.get(node.rank, ""),
                 state=self._state_of(node.rank),
                 log_tail=tuple(self._log_tails[node.rank]),
+                rows_taken=self._rates[node.rank].last.taken,
+                rows_waiting=self._rates[node.rank].last.waiting,
+                rows_per_second=self._rates[node.rank].per_second(now),
             )
             for node in self._plan.nodes
         )
@@ -111,6 +152,8 @@ class LiveAttempt(Attempt):
             case FunctionReturned():
                 self._returned.add(event.rank)
                 self._listener.on_returned(event.rank)
+            case FeedCounts() as counts:
+                self._rates[event.rank].add(counts, time.monotonic())
             case message if isinstance(message, TO_DRIVER):
                 self._listener.on_message(event.rank, message)
             case _:

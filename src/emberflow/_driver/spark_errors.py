@@ -127,10 +127,7 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
     if known := known_error(text):
         return known
     if _is_stopped(text):
-        return ClusterError(
-            "The Spark session was stopped while the nodes ran.",
-            fix="Keep the session until run has returned.",
-        )
+        return session_stopped()
     if found := LOST.search(text):
         return NodeLostError(
             f"An executor was lost while nodes started there: {found[0]}",
@@ -147,6 +144,14 @@ def translate(error: Exception, *, waits_for_rows: bool = False) -> EmberflowErr
     return ClusterError(
         f"The Spark job of this run failed:\n{first}",
         fix="Look at the executors' logs; the whole of Spark's message is this error's __cause__.",
+    )
+
+
+def session_stopped(how: str = "was stopped") -> ClusterError:
+    """Return the error of nodes that ended with their session."""
+    return ClusterError(
+        f"The Spark session must outlive its nodes. Received: the session {how} while they ran, which ended them.",
+        fix="Keep the session until ef.run has returned, or until after cluster.stop().",
     )
 
 

@@ -15,8 +15,10 @@ from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job
 from emberflow._driver.profiles import common_profile
 from emberflow._driver.row_routing import RunData
+from emberflow._driver.session_state import how_ended
 from emberflow._driver.shipping import Shipment, ship_artifact
 from emberflow._driver.slots import wait_for_slots
+from emberflow._driver.spark_errors import session_stopped
 from emberflow._driver.value_server import ValueServer, collect_values, drop_stored
 from emberflow._plan.plan import RunPlan
 from emberflow._task.metric_log import MetricLog
@@ -120,6 +122,8 @@ def supervise(
             if is_not_fetched and facts.is_connect and not program.artifact:
                 program = dataclasses.replace(program, artifact=ship_artifact(spark, program.fn))
                 continue
+            if isinstance(error, NodeLostError) and not facts.is_connect and (ended := how_ended(spark)):
+                raise session_stopped(ended) from error
             if restarts >= config.max_restarts or not _may_restart(error, config):
                 raise
             restarts += 1

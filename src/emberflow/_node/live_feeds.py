@@ -19,6 +19,7 @@ from emberflow._feed.batch_connection import FEED, BatchConnection
 from emberflow._node.node_spec import LiveSpec, NodeSpec
 from emberflow._node.request_feed import Request, RequestFeed
 from emberflow._node.round_feed import Round, RoundFeed
+from emberflow._node.row_counts import RowCounts
 from emberflow._node.spooled_rows import KnownColumns, SpoolSettings
 from emberflow._node.stream_feed import RowStream, StreamFeed
 from emberflow._node.warm_starter import warm_key
@@ -70,12 +71,14 @@ class LiveFeeds:
         self._opened: set[tuple[str, str]] = set()
         self._is_closed = False
         self._settings, self._columns = SpoolSettings(spec), KnownColumns()
+        self._counts = RowCounts(send)
         self._backlog = live.backlog
         self._rounds = RoundFeed(
             spec.me.rank,
             self._settings,
             Path(spec.folder),
             self._columns,
+            self._counts,
             send,
             is_asynchronous=spec.plan.is_asynchronous,
         )
@@ -103,7 +106,7 @@ class LiveFeeds:
         with self._lock:
             if name not in self._streams:
                 self._streams[name] = StreamFeed(
-                    name, self._settings, self._columns, self._send, self._backlog
+                    name, self._settings, self._columns, self._counts, self._send, self._backlog
                 )
             feed = self._streams[name]
             if self._are_over.is_set():
@@ -118,7 +121,7 @@ class LiveFeeds:
     def requests(self, name: str = "infer") -> Iterator[Request]:
         """Yield the requests of ``cluster.infer``, until the cluster is stopped."""
         with self._lock:
-            feed = self._requests.setdefault(name, RequestFeed(name))
+            feed = self._requests.setdefault(name, RequestFeed(name, self._counts))
             if self._are_over.is_set():
                 feed.end()
         self._open("requests", name)
@@ -171,6 +174,7 @@ class LiveFeeds:
             connection.close()
         self._join(deadlines.FEEDS_CLOSE_TIMEOUT)
         self._rounds.close()
+        self._counts.close()
 
     def _end(self) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from emberflow._feed.arrays import leaf_columns
 from emberflow._feed.batch_connection import BatchConnection
 from emberflow._feed.replies import reply_batch
 from emberflow._feed.request_columns import columns_of
+from emberflow._node.row_counts import RowCounts
 from emberflow._protocol.live_messages import ReplyFollows
 from emberflow.errors import ClusterError, DataError, EmberflowError
 
@@ -92,10 +93,16 @@ class Request:
 
 
 class RequestFeed:
-    """The requests of one name on one node."""
+    """The requests of one name on one node.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: Their name.
+        counts: Of the rows of this node.
+    """
+
+    def __init__(self, name: str, counts: RowCounts) -> None:
         self._name = name
+        self._counts = counts
         self._changed = threading.Condition()
         self._waiting: list[tuple[Any, _Pending]] = []
         self._unanswered: set[_Pending] = set()
@@ -147,6 +154,7 @@ class RequestFeed:
                     fix="Compute the DataFrame of cluster.infer (collect, write, cache) before cluster.stop.",
                 )
             self._waiting.append((batch, pending))
+            self._counts.add(batch.num_rows)
             self._unanswered.add(pending)
             self._changed.notify()
 
@@ -158,8 +166,10 @@ class RequestFeed:
                     return None
                 batch, pending = self._waiting.pop(0)
             if pending.connection.has_input():  # a task that waits sends nothing: it is gone
+                self._counts.add(-batch.num_rows)
                 pending.answer(_gone())
                 continue
+            self._counts.take(batch.num_rows)
             return Request(batch, pending)
 
 

@@ -15,6 +15,7 @@ from emberflow._feed.shards import Shards
 from emberflow._feed.spool import Spool, SpoolFile
 from emberflow._node.round_store import RoundStore
 from emberflow._node.row_access import RowAccess
+from emberflow._node.row_counts import RowCounts
 from emberflow._node.spooled_rows import KnownColumns, SpoolSettings, finished
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import RoundBegin, RoundDone, RoundReady, ShardSpooled
@@ -99,6 +100,7 @@ class RoundFeed:
         settings: Of the spools.
         work_dir: The node's local folder.
         columns: The columns that names had before.
+        counts: Of the rows of this node.
         send: Sends a message to the driver.
         is_asynchronous: Whether each worker takes as many steps as its own rows make.
     """
@@ -109,6 +111,7 @@ class RoundFeed:
         settings: SpoolSettings,
         work_dir: Path,
         columns: KnownColumns,
+        counts: RowCounts,
         send: Callable[[Message], None],
         *,
         is_asynchronous: bool,
@@ -117,6 +120,7 @@ class RoundFeed:
         self._settings = settings
         self._work_dir = work_dir
         self._columns = columns
+        self._counts = counts
         self._send = send
         self._is_asynchronous = is_asynchronous
         self._changed = threading.Condition()
@@ -145,6 +149,7 @@ class RoundFeed:
             spools = self._kept.pop((message.number, message.token), {})
             self._drop(message.number)
             self._ready.append((message, spools))
+            self._counts.add(_rows(spools) * message.epochs)
             self._changed.notify_all()
 
     def on_dropped(self, number: int) -> None:
@@ -178,11 +183,20 @@ class RoundFeed:
         """Yield each round once per epoch, until the cluster is stopped."""
         while (ready := self._next()) is not None:
             message, spools = ready
+            rows = _rows(spools)
             feed = self._mapped(message, spools)
             self._left = message.number
             store = RoundStore(message, self._work_dir, is_chief=self._rank == 0)
-            for epoch in range(message.epochs):
-                yield Round(message, epoch, feed, store, self._rank, is_asynchronous=self._is_asynchronous)
+            epochs_left = message.epochs
+            try:
+                for epoch in range(message.epochs):
+                    yield Round(
+                        message, epoch, feed, store, self._rank, is_asynchronous=self._is_asynchronous
+                    )
+                    self._counts.take(rows)
+                    epochs_left -= 1
+            finally:  # your function may leave the loop before
+                self._counts.add(-rows * epochs_left)
             del feed  # the mapped files are freed before the next round is waited for
             store.close()
             self.leave()
@@ -227,6 +241,10 @@ def _named(batch: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         yield names[0], batch
     else:
         yield from split_named(batch, names).items()
+
+
+def _rows(spools: Spools) -> int:
+    return sum(spool.facts.rows for spool in spools.values())
 
 
 def _close(spools: Spools) -> None:

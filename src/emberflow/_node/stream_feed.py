@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from emberflow._feed.batch_connection import BatchConnection
 from emberflow._feed.spool import Spool, SpoolFile
+from emberflow._node.row_counts import RowCounts
 from emberflow._node.spooled_rows import KnownColumns, SpoolSettings
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import (
@@ -102,6 +103,7 @@ class StreamFeed:
         name: Its name.
         settings: Of the spools.
         columns: The columns that names had before.
+        counts: Of the rows of this node.
         send: Sends a message to the driver.
         backlog: Bytes that may wait to be taken; no partition is accepted above that.
     """
@@ -111,12 +113,14 @@ class StreamFeed:
         name: str,
         settings: SpoolSettings,
         columns: KnownColumns,
+        counts: RowCounts,
         send: Callable[[Message], None],
         backlog: int,
     ) -> None:
         self._name = name
         self._settings = settings
         self._columns = columns
+        self._counts = counts
         self._send = send
         self._most = backlog
         self._changed = threading.Condition()
@@ -168,6 +172,7 @@ class StreamFeed:
             for attempt, spool in self._visible:
                 if attempt[0] == feed:
                     self._bytes -= spool.facts.bytes
+                    self._counts.add(-spool.facts.rows)
                     spool.close()
             self._visible = kept
             self._changed.notify_all()
@@ -198,6 +203,7 @@ class StreamFeed:
                 batch, self._piece = batch.slice(0, most), batch.slice(most)
             else:
                 self._advance()  # so that a partition is reported with its last row
+            self._counts.take(batch.num_rows)
             return batch
 
     def _advance(self) -> bool:
@@ -238,6 +244,7 @@ class StreamFeed:
                 return
             self._bytes += spool.facts.bytes
             self._visible.append((attempt, spool))
+            self._counts.add(spool.facts.rows)
             self._changed.notify_all()
 
     def _await_room(self, feed: str) -> None:

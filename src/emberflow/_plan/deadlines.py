@@ -42,6 +42,7 @@ KEEPER_END_TIMEOUT = 10.0  # The keeper kills the node and its descendants, and 
 STREAM_END_TIMEOUT = 5.0  # The thread of a stream may be in the middle of a batch.
 FEED_REPORT_INTERVAL = 1.0  # The driver's line about rows changes so often at most.
 GPU_FREE_TIMEOUT = 30.0  # A process that scores ends after its batch; its GPU memory is free some time later.
+GPU_LOCK_TIMEOUT = 5.0  # The node of an attempt that has failed is being killed by its keeper.
 GPU_MEMORY_POLL = 0.2  # NVML has nothing to wait on.
 GPU_SAMPLE_INTERVAL = 5.0  # TensorFlow keeps its memory to the end: rare samples see its peak as well.
 
@@ -57,6 +58,8 @@ FINISH_ANSWER_SHARE = 0.25  # Of exchange_timeout: a worker that waits for other
 
 FEED_OPEN_TIMEOUT = 10.0  # Your function asks for its feeds one after the other, soon after each other.
 QUERY_START_TIMEOUT = 60.0  # Spark may bring the first micro-batch before its call of start() returns.
+FEED_COUNTS_INTERVAL = 1.0  # A node tells the driver how many rows it has so often at most.
+FEED_RATE_WINDOW = 10.0  # Rows per second are those of this time: shorter ones jump with each partition.
 FEED_FAILURE_SETTLE = 8.0  # A feeding task sees a dead node at once; why it died is known some seconds later.
 FEED_REFUSAL_TIMEOUT = 2.0  # Feeding tasks read why they are refused before their connections are closed.
 FEEDS_CLOSE_TIMEOUT = 5.0  # Connections are closed before; a thread may still write to disk.

@@ -158,6 +158,19 @@ class PartitionsTaken(Message):
 
 
 @dataclass(frozen=True)
+class FeedCounts(Message):
+    """Node to task to driver: how many rows the node has, for ``cluster.status``; once per second at most.
+
+    Attributes:
+        taken: Rows that your function has taken so far, of all feeds; each epoch counts.
+        waiting: Rows that are on the node for it to take.
+    """
+
+    taken: int
+    waiting: int
+
+
+@dataclass(frozen=True)
 class StopFeeding(Message):
     """Node to task to driver: your function needs no more rows of this stream."""
 
@@ -203,7 +216,7 @@ class FeedsEnd(Message):
     """Driver to task to node: the cluster is stopped; feeds end after what was made visible."""
 
 
-TO_DRIVER = (FeedOpened, RoundDone, CommitAsked, PartitionsTaken, StopFeeding)
+TO_DRIVER = (FeedOpened, RoundDone, CommitAsked, PartitionsTaken, FeedCounts, StopFeeding)
 """What a node sends to the driver, by way of its attendant."""
 TO_NODE = (RoundReady, RoundDropped, CommitAnswer, FeedStopped, FeedsEnd)
 """What the driver sends to a node, by way of its attendant."""

@@ -27,6 +27,9 @@ from emberflow.errors import (
 )
 
 TASK_GONE = "its Spark task exited without reporting a result: the executor or its Python worker was killed"
+ATTENDANT_GONE = (
+    "its attendant, the process beside the executor that runs it, exited without reporting a result"
+)
 REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, ModelError, PeerError, StorageError)}
 # Errors of delivering a value that another attempt would raise again; anything else is a lost node.
 UNDELIVERED = {kind.__name__: kind for kind in (ClusterError, StorageError)}
@@ -219,9 +222,10 @@ def outcome_of(
     )
 
 
-def gone_outcome(node: Node, host: str) -> Outcome:
-    """Return the outcome of a node whose Spark task exited without reporting a result."""
-    return lost_outcome(node, host, problem=TASK_GONE, cause=FailureCause.TASK_GONE)
+def gone_outcome(node: Node, host: str, *, is_live: bool = False) -> Outcome:
+    """Return the outcome of a node whose Spark task, or attendant, exited without reporting a result."""
+    problem = ATTENDANT_GONE if is_live else TASK_GONE
+    return lost_outcome(node, host, problem=problem, cause=FailureCause.TASK_GONE)
 
 
 def lost_outcome(

@@ -143,6 +143,7 @@ def _start(folder: Path, temporary: Path, devices: tuple[str, ...]) -> None:
             "emberflow._score.gpu_server",
             str(folder),
             str(listener.fileno()),
+            str(executor_pid()),
         ]
         order = {
             "argv": [*argv, *devices],

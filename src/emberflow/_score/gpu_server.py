@@ -19,6 +19,8 @@ from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.sockets import readable
 from emberflow._score.child_predictor import serve
 from emberflow._task.gpu_claims import claim
+from emberflow._task.gpu_locks import await_unlocked
+from emberflow._task.gpus import gpu_identity
 
 PURPOSE = "score"
 KEY = "key"
@@ -30,12 +32,16 @@ class GpuServer:
     Args:
         folder: Where its socket and key are; its parent is locked while a server starts or ends.
         listener: The listening socket.
+        executor: Process id of the executor's JVM.
         devices: The GPUs that TensorFlow sees in this process.
     """
 
-    def __init__(self, folder: Path, listener: socket.socket, devices: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: Path, listener: socket.socket, executor: int, devices: tuple[str, ...]
+    ) -> None:
         self._folder = folder
         self._listener = listener
+        self._executor = executor
         self._devices = devices
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
@@ -83,7 +89,13 @@ class GpuServer:
         """Claim the GPUs before TensorFlow is loaded; the claim ends with this process."""
         with self._claiming:
             for device in self._devices[len(self._claims) :]:
-                self._claims.append(claim(device))
+                claimed = claim(device)
+                try:  # after the claim: a node locks its GPU and looks for claims then, so one of both sees the other
+                    await_unlocked(device, gpu_identity(device, self._executor))
+                except BaseException:
+                    claimed.close()
+                    raise
+                self._claims.append(claimed)
         self._wake_w.send(b"x")
 
     def _leave(self) -> bool:
@@ -107,9 +119,9 @@ class GpuServer:
         return not self._active  # a task that was admitted in the meantime is still served
 
 
-def main(folder: str, descriptor: str, *devices: str) -> None:
+def main(folder: str, descriptor: str, executor: str, *devices: str) -> None:
     """Run a server on a socket that was opened for it."""
-    GpuServer(Path(folder), socket.socket(fileno=int(descriptor)), devices).run()
+    GpuServer(Path(folder), socket.socket(fileno=int(descriptor)), int(executor), devices).run()
     # Without waiting for the threads of TensorFlow and of the model, so that the GPU is free sooner.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -8,7 +8,6 @@ ends. A process that needs the GPU connects to that name: this asks the other to
 import errno
 import os
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,12 +15,12 @@ from typing import Any
 
 from emberflow._plan import deadlines
 from emberflow._protocol.sockets import readable
+from emberflow._task.gpu_locks import CREDENTIALS
 from emberflow._task.gpus import handle_of, load_nvml
 from emberflow.errors import ClusterError
 
 LEAST_FREE = 0.1
 """The share of a GPU's memory below which TensorFlow does not even start."""
-_CREDENTIALS = struct.Struct("3i")
 
 
 def claim(device: str, timeout: float = deadlines.GPU_FREE_TIMEOUT) -> socket.socket:
@@ -67,8 +66,8 @@ def _await_end(device: str, deadline: float) -> None:
             sock.connect(_name(device))
         except OSError:  # no process scores there
             return
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, user, _ = _CREDENTIALS.unpack(raw)
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        pid, user, _ = CREDENTIALS.unpack(raw)
         if user != os.getuid():  # another user has taken the name: the memory of the GPU decides
             return
         if not _has_ended(sock, pid, deadline):

@@ -1,12 +1,12 @@
 """Which GPUs a node may see, and what it did with them."""
 
 import contextlib
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from emberflow._plan import deadlines
+from emberflow._task.gpu_locks import try_lock
 from emberflow.errors import ClusterError
 
 
@@ -49,7 +49,7 @@ def claimed_by_nvml(
     """Hold `count` GPUs that no other process uses, by UUID, for the length of the block.
 
     Only for hosts whose GPUs Spark does not manage; where the executor itself sees only some GPUs, only of those.
-    A claim per GPU keeps the nodes of one host apart, also between NVML's look at a GPU and the moment TensorFlow
+    A lock per GPU keeps the nodes of one host apart, also between NVML's look at a GPU and the moment TensorFlow
     takes it.
     """
     nvml = nvml or load_nvml()
@@ -58,8 +58,8 @@ def claimed_by_nvml(
             'gpu_source="nvml" needs the NVIDIA driver and its Python package on every executor.',
             fix="pip install 'emberflow[gpu]' on the executors.",
         )
-    with contextlib.ExitStack() as claims:
-        free = (name for name in _free_gpus(nvml, executor_value) if _claim(name, claims))
+    with contextlib.ExitStack() as locks:
+        free = (name for name in _free_gpus(nvml, executor_value) if _locked(name, locks))
         held = tuple(name for _, name in zip(range(count), free, strict=False))
         if len(held) < count:
             raise ClusterError(
@@ -81,16 +81,11 @@ def _free_gpus(nvml: Any, executor_value: str | None) -> Iterator[str]:
             yield uuid
 
 
-def _claim(uuid: str, claims: contextlib.ExitStack) -> bool:
-    """Take the GPU's name among this host's abstract sockets: the kernel frees it when this process ends."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        sock.bind(f"\0emberflow-gpu-{uuid}")
-    except OSError:
-        sock.close()
-        return False
-    claims.enter_context(sock)
-    return True
+def _locked(uuid: str, locks: contextlib.ExitStack) -> bool:
+    lock = try_lock(uuid)
+    if lock is not None:
+        locks.enter_context(lock)
+    return lock is not None
 
 
 class GpuMonitor:
@@ -146,6 +141,22 @@ def handle_of(nvml: Any, device: str) -> Any:
     if device.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(device))
     return nvml.nvmlDeviceGetHandleByUUID(device)
+
+
+def gpu_identity(device: str, executor: int, nvml: Any = None) -> str:
+    """Return what a GPU is called on this host, whoever names it: its UUID.
+
+    Where NVML does not know the GPU, Spark's word counts: an address belongs to one executor at a time.
+
+    Args:
+        device: The GPU as CUDA_VISIBLE_DEVICES names it.
+        executor: Process id of the executor's JVM.
+        nvml: NVIDIA's library, or what stands in for it.
+    """
+    nvml = nvml or load_nvml()
+    with contextlib.suppress(Exception):  # no NVML, or no such GPU
+        return _text(nvml.nvmlDeviceGetUUID(handle_of(nvml, device)))
+    return f"{executor}-{device}"
 
 
 def load_nvml() -> Any:

@@ -52,7 +52,7 @@ def _start_attendant(order: AttendantOrder) -> bool:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
-        env={name: value for name, value in os.environ.items() if name not in SECRETS},
+        env=_environment(order.spec.plan.run_id),
         pass_fds=order.surroundings.watched,
         start_new_session=True,
     )
@@ -70,6 +70,11 @@ def _start_attendant(order: AttendantOrder) -> bool:
             attendant.stdin.write(RELEASE)
             return True
     return False
+
+
+def _environment(run_id: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return kept | {"EMBERFLOW_RUN": run_id}  # ps and the like then show what it belongs to
 
 
 def _check_watched(me: Node, surroundings: Surroundings) -> None:

@@ -8,7 +8,7 @@ import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,8 @@ from emberflow._protocol.frames import send
 from emberflow._protocol.outcome import Outcome
 from emberflow._task.exchange import AllGather
 from emberflow._task.gpu_claims import await_free
-from emberflow._task.gpus import claimed_by_nvml, gpu_environment, visible_devices
+from emberflow._task.gpu_locks import lock
+from emberflow._task.gpus import claimed_by_nvml, gpu_environment, gpu_identity, visible_devices
 from emberflow._task.node_outcomes import NodeOutcomes
 from emberflow._task.node_runner import NodeRunner
 from emberflow._task.row_writer import RowWriter
@@ -105,7 +106,7 @@ def run_node(
         )
         try:
             check_here(plan)
-            devices = _devices_of(plan, me, surroundings.gpu_addresses, held)
+            devices = _devices_of(plan, me, surroundings, held)
             node_spec = dataclasses.replace(node_spec, devices=devices)
             values.check()
             node_spec = dataclasses.replace(node_spec, fn_file=values.fetch_function(folder))
@@ -141,14 +142,16 @@ def _row_writer(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", fold
     )
 
 
-def _devices_of(plan: RunPlan, me: Node, addresses: Sequence[str], held: ExitStack) -> tuple[str, ...]:
-    """Return the GPUs of this node alone; none for ps and evaluator."""
+def _devices_of(plan: RunPlan, me: Node, surroundings: Surroundings, held: ExitStack) -> tuple[str, ...]:
+    """Return the GPUs of this node alone, which it holds to its end; none for ps and evaluator."""
     if not plan.gpus or not me.trains:
         return ()
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if plan.gpu_source == "nvml":
         return held.enter_context(claimed_by_nvml(plan.gpus, seen))
-    devices = visible_devices(addresses[: plan.gpus], seen)
+    devices = visible_devices(surroundings.gpu_addresses[: plan.gpus], seen)
+    for device in devices:  # before scoring is asked to end: from then on it finds the GPU locked
+        held.enter_context(lock(device, gpu_identity(device, surroundings.executor)))
     await_free(devices)
     return devices
 

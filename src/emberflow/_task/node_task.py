@@ -15,7 +15,7 @@ from emberflow._protocol.outcome import Ending, Outcome, ValueRoute, outcome_of
 from emberflow._protocol.sockets import address_of
 from emberflow._task.driver_connection import dial
 from emberflow._task.events import QuitError
-from emberflow._task.executor import executor_pidfds
+from emberflow._task.executor import executor_pid, executor_pidfds
 from emberflow._task.node_setup import Surroundings, run_node
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValueClient
@@ -53,6 +53,7 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         surroundings = Surroundings(
             host=host,
             gpu_addresses=gpu_addresses(context, spec.plan, me),
+            executor=executor_pid(),
             watched=held_pidfds(held),
             all_gather=context.allGather,
         )
