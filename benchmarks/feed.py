@@ -66,7 +66,7 @@ class Driver:
             env=own | here,
             cwd=folder,
         )
-        self._python = python
+        self._name, self._python = name, python
         self._application = self._answer()["application"]
 
     def ask(self, what: str, kind: str, size: str) -> tuple[Any, float, CpuSeconds]:
@@ -90,7 +90,7 @@ class Driver:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("a side has ended; see its log")
+            raise SystemExit(f"the side {self._name} has ended; see its log")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -106,7 +106,7 @@ def running(name: str, folder: Path, scale: float, module: str = "benchmarks.fee
             finally:
                 driver.close()
         except BaseException:
-            print((folder / f"{name}.log").read_text()[-3000:], file=sys.stderr)
+            print(f"{name}:\n{(folder / f'{name}.log').read_text()[-6000:]}", file=sys.stderr)
             raise
 
 
