@@ -293,6 +293,7 @@ class Cluster:
         Raises:
             ConfigError: It is no stream, or a session of Spark Connect.
         """
+        self._check_fed()
         return self._start_stream(
             stream, checkpoint, epochs=epochs, name=name, trigger=trigger, query_name=query_name
         )

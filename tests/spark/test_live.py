@@ -50,6 +50,15 @@ def test_one_dataframe_after_the_other_each_row_once_per_epoch(spark_cluster: "S
         cluster.train(spark_cluster.range(3))
 
 
+@pytest.mark.full
+def test_the_same_on_spark_connect(spark_connect: "SparkSession") -> None:
+    with ef.cluster(sums, workers=2, spark=spark_connect, verbose=False) as cluster:
+        assert cluster.train(spark_connect.range(1000), epochs=2).rows == 1000
+        assert spark_connect.range(7).count() == 7
+    seen = [report.value for report in cluster.stop().reports]
+    assert [sum(node[epoch][3] for node in seen) for epoch in range(2)] == [499_500, 499_500]
+
+
 def test_metrics_and_logs_are_there_while_it_runs(
     spark_cluster: "SparkSession", capsys: pytest.CaptureFixture[str]
 ) -> None:
