@@ -12,6 +12,7 @@ CLUSTER = inspect.signature(ef.cluster).parameters
 OF_ONE_RUN = {"data", "cache", "cluster"}  # the rows of one run, and the cluster that it may use
 OTHER_WORDS = {  # what a cluster that stays up adds to the meaning, or shortens
     "fn": "takes what you feed",
+    "workers": "every slot that Spark offers.",
     "gpus": "held until the cluster is stopped",
     "transport": "see `emberflow.run`",
     "strategy": "see `emberflow.run`",
@@ -37,7 +38,8 @@ def test_the_options_are_those_of_run_in_their_order() -> None:
 
 
 def test_defaults_and_types_are_those_of_run() -> None:
-    options = [name for name in CLUSTER if name != "fn"]
+    assert CLUSTER["workers"].default is inspect.Parameter.empty  # a run may leave them to its cluster
+    options = [name for name in CLUSTER if name not in {"fn", "workers"}]
     assert [name for name in options if CLUSTER[name].default != RUN[name].default] == []
     assert [name for name in options if CLUSTER[name].annotation != RUN[name].annotation] == []
 
