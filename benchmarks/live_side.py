@@ -85,7 +85,17 @@ class Emberflow(feed_side.Emberflow):
         def started(fn: Callable[[Any], None]) -> ef.Cluster:
             return ef.cluster(fn, workers=workers, spark=spark, verbose=False)
 
-        self._rounds, self._stream, self._requests = map(started, (take_rounds, take_stream, reply))
+        # A cluster's columns stay the same as long as it lives: tuples have clusters of their own.
+        self._rounds, self._rounds_of_tuples = started(take_rounds), started(take_rounds)
+        self._stream, self._stream_of_tuples = started(take_stream), started(take_stream)
+        self._requests = started(reply)
+        self._clusters = (
+            self._rounds,
+            self._rounds_of_tuples,
+            self._stream,
+            self._stream_of_tuples,
+            self._requests,
+        )
 
     def rounds(self, kind: str, size: str) -> int:
         """Train on a DataFrame in rounds."""
@@ -97,11 +107,11 @@ class Emberflow(feed_side.Emberflow):
 
     def rounds_tuples(self, _: str, size: str) -> int:
         """Train on an RDD of tuples in rounds."""
-        return self._rounds.train(self._tuples.in_memory(size)).rows
+        return self._rounds_of_tuples.train(self._tuples.in_memory(size)).rows
 
     def stream_tuples(self, _: str, size: str) -> int:
         """Train on an RDD of tuples as a stream."""
-        return self._stream.train(self._tuples.in_memory(size)).rows
+        return self._stream_of_tuples.train(self._tuples.in_memory(size)).rows
 
     def infer(self, kind: str, size: str) -> int:
         """Infer on a DataFrame; all its columns and the results are computed, and dropped."""
@@ -141,7 +151,7 @@ class Emberflow(feed_side.Emberflow):
 
     def close(self) -> None:
         """End the nodes."""
-        for cluster in (self._rounds, self._stream, self._requests):
+        for cluster in self._clusters:
             cluster.stop()
 
     def _dropped(self, frame: Any) -> int:
