@@ -14,6 +14,8 @@ import pytest
 
 import emberflow as ef
 from emberflow._feed.batch_connection import BatchConnection
+from emberflow.local.cluster import local_cluster
+from tests.sessions import submit_arguments
 from tests.spark.fed_cluster import pid_of_peer
 from tests.spark.lonely_driver import HangsWhenLoaded, hanging_in_round
 from tests.spark.watching import (
@@ -291,10 +293,16 @@ def test_control_c_ends_the_live_nodes(tmp_path: Path, scene: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [5, 60])
 def test_a_driver_that_is_stopped_for_a_while_loses_nothing(tmp_path: Path, seconds: int) -> None:
-    with driver(tmp_path, CLUSTER, "feed_slowly") as process:
+    # Not local-cluster: its Master is in the driver's JVM, and removes Workers that it has not heard for 60 s.
+    with (
+        local_cluster(workers=2, cores=1) as cluster,
+        submit_arguments(f"--properties-file {cluster.properties_file}"),
+        driver(tmp_path, cluster.url, "feed_slowly") as process,
+    ):
         await_file(tmp_path / "feeds")
         jvm = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
         stopped = [psutil.Process(process.pid), *jvm]
+        assert len(stopped) == 2
         for each in stopped:
             each.suspend()
         (tmp_path / "go-on").touch()
