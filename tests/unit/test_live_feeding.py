@@ -79,6 +79,22 @@ def test_rounds_and_streams_reach_the_nodes(
         cluster.close()
 
 
+def test_feeding_a_function_that_has_left_its_rounds_is_an_error(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(_rank: int, feeds: LiveFeeds) -> None:
+        for _ in feeds.rounds():
+            break
+        list(feeds.requests())
+
+    cluster = started(spark, once, tmp_path)
+    assert cluster.feeding.train(Rows(10, monkeypatch)).rows == 10
+    with pytest.raises(ConfigError, match=r"must ask for what it is fed.*it asks for ctx.requests"):
+        cluster.feeding.train(Rows(10, monkeypatch))
+    cluster.stop()
+    cluster.close()
+
+
 def test_a_function_that_returns_while_it_is_fed_is_an_error(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +104,7 @@ def test_a_function_that_returns_while_it_is_fed_is_an_error(
                 return
 
     cluster = started(spark, early, tmp_path)
-    with pytest.raises(ClusterError, match=r"done with round 0.*it returned on rank 1"):
+    with pytest.raises(ClusterError, match=r"be done with round 0.*it returned on rank 1"):
         cluster.feeding.train(Rows(10, monkeypatch))
     with pytest.raises(ClusterError, match="it has returned on rank 1"):
         cluster.feeding.train(Rows(10, monkeypatch))

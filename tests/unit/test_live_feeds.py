@@ -19,6 +19,7 @@ from emberflow._node.live_feeds import Round
 from emberflow._node.node_spec import LiveSpec
 from emberflow._protocol.byte_blocks import LENGTH
 from emberflow._protocol.live_messages import (
+    FeedClosed,
     FeedOpened,
     FeedsEnd,
     ReplyFollows,
@@ -210,14 +211,15 @@ def test_rounds_end_while_your_function_waits(tmp_path: Path) -> None:
         assert waiting.result(WITHIN) == []
 
 
-def test_leaving_the_loop_is_reported_with_the_next_feed(tmp_path: Path) -> None:
+def test_leaving_the_loop_is_reported_and_the_round_with_the_next_feed(tmp_path: Path) -> None:
     with fed_node(tmp_path) as node:
         node.feeds.on_message(ready(0, "a", node.bring(0, "a", range(10)), epochs=3))
         for _ in node.feeds.rounds():
             break
         node.feeds.requests()
-        assert [node.next_sent() for _ in range(3)] == [
+        assert [node.next_sent() for _ in range(4)] == [
             FeedOpened("rounds", ""),
+            FeedClosed("rounds", "", 0),
             RoundDone(0),
             FeedOpened("requests", "infer"),
         ]

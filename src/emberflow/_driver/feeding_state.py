@@ -26,6 +26,7 @@ class FeedingState:
         self.changed = threading.Condition()
         self._plan = plan
         self._opened: dict[int, dict[tuple[str, str], float]] = {}
+        self._last_round: dict[int, int] = {}  # of those that have left their loop
         self._ended: set[int] = set()
         self._error: EmberflowError | None = None
         self._stopped: EmberflowError | None = None
@@ -56,6 +57,16 @@ class FeedingState:
         """Note that a node asks for a feed."""
         with self.changed:
             self._opened.setdefault(rank, {})[kind, name] = time.monotonic()
+            if kind == "rounds":
+                self._last_round.pop(rank, None)
+            self.changed.notify_all()
+
+    def on_closed(self, rank: int, kind: str, name: str, last: int) -> None:
+        """Note that a node's function has left its loop over a feed; `last` is the last round that it took."""
+        with self.changed:
+            self._opened.setdefault(rank, {}).pop((kind, name), None)
+            if kind == "rounds":
+                self._last_round[rank] = last
             self.changed.notify_all()
 
     def on_ended(self, rank: int) -> None:
@@ -91,15 +102,20 @@ class FeedingState:
                 raise self._error
             return done
 
-    def wait_for_nodes(self, done: Collection[int], of: Collection[int], what: str) -> None:
-        """Wait until these ranks are done, less those that end where the run can do without them."""
-        self.wait(lambda: not set(of) - set(done) - self._ended)
-        lost = sorted((set(of) & self._ended) - set(done))
+    def wait_for_round(self, done: Collection[int], of: Collection[int], number: int) -> None:
+        """Wait until these ranks are done with a round, less those that end where the run can do without them."""
+        self.wait(lambda: not set(of) - set(done) - self._without(number))
+        lost = sorted((set(of) & self._without(number)) - set(done))
         if lost and not self._plan.is_asynchronous:
+            how = "returned" if lost[0] in self._ended else "left its loop over ctx.rounds()"
             raise ClusterError(
-                f"Your function must run until it is done with {what}. Received: it returned on rank {lost[0]}.",
+                f"Your function must be done with round {number} first. Received: it {how} on rank {lost[0]}.",
                 fix=LOOP,
             )
+
+    def _without(self, number: int) -> set[int]:
+        """Return the ranks that will not take this round."""
+        return self._ended | {rank for rank, last in self._last_round.items() if last < number}
 
     def await_feed(self, kinds: Collection[str], name: str) -> tuple[str, tuple[int, ...]]:
         """Return the first of these kinds that nodes ask for, and the ranks that do.

@@ -20,6 +20,7 @@ from emberflow._plan.plan import RunPlan
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import (
     CommitAsked,
+    FeedClosed,
     FeedOpened,
     FeedsEnd,
     PartitionsTaken,
@@ -142,6 +143,8 @@ class LiveFeeding:
         match message:
             case FeedOpened(kind, name):
                 self._state.on_opened(rank, kind, name)
+            case FeedClosed(kind, name, last):
+                self._state.on_closed(rank, kind, name, last)
             case RoundDone(number):
                 self._rounds.on_done(rank, number)
             case CommitAsked():

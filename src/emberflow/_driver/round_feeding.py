@@ -90,7 +90,7 @@ class RoundFeeding:
                 where = dataclasses.asdict(stored)
                 self._send(rank, RoundReady(number, epochs, tokens[place], shards, place, **where))
             try:
-                self._state.wait_for_nodes(done, ranks, f"round {number}")
+                self._state.wait_for_round(done, ranks, number)
             finally:
                 del self._done[number]
             return sum(shard.rows for each in facts for shard in each.values())

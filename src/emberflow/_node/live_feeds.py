@@ -29,6 +29,7 @@ from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import (
     WARM,
     CommitAnswer,
+    FeedClosed,
     FeedOpened,
     FeedsEnd,
     FeedStopped,
@@ -46,6 +47,7 @@ from emberflow.errors import ClusterError, ConfigError, EmberflowError, PeerErro
 log = logging.getLogger("emberflow")
 
 Feed = TypeVar("Feed", StreamFeed, RequestFeed)
+Item = TypeVar("Item", Round, Request)
 
 
 class LiveFeeds:
@@ -99,7 +101,7 @@ class LiveFeeds:
     def rounds(self) -> Iterator[Round]:
         """Yield what each call of ``cluster.train`` brings, once per epoch, until the cluster is stopped."""
         self._open("rounds", "")
-        return self._rounds.rounds()
+        return self._until_left("rounds", "", self._rounds.rounds())
 
     def stream(self, name: str = "train") -> RowStream:
         """Return the rows of ``cluster.train`` as they come, each node at its own pace."""
@@ -125,7 +127,7 @@ class LiveFeeds:
             if self._are_over.is_set():
                 feed.end()
         self._open("requests", name)
-        return feed.requests()
+        return self._until_left("requests", name, feed.requests())
 
     def announce_warm(self, name: str) -> None:
         """Tell the driver the name of this node's warm starter."""
@@ -191,6 +193,23 @@ class LiveFeeds:
         if (kind, name) not in self._opened:
             self._opened.add((kind, name))
             self._send(FeedOpened(kind, name))
+
+    def _until_left(self, kind: str, name: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items; when your function leaves its loop, tell the driver, and refuse what still comes."""
+        try:
+            yield from items
+        finally:
+            self._leave(kind, name)
+
+    def _leave(self, kind: str, name: str) -> None:
+        with self._lock:
+            if self._is_closed or self._are_over.is_set():  # it ended by itself
+                return
+            self._opened.discard((kind, name))
+            requests = self._requests.pop(name, None) if kind == "requests" else None
+        self._send(FeedClosed(kind, name, self._rounds.last))
+        if requests is not None:
+            requests.fail(_left(name))
 
     def _admit(self, sock: SealedSocket) -> None:
         connection = BatchConnection(sock, self._timeout, encrypt=self._encrypts)
@@ -266,6 +285,14 @@ def _listen_abstract(name: str) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _left(name: str) -> EmberflowError:
+    return ClusterError(
+        f"Your function must take requests while it is asked. Received: it has left its loop over "
+        f"ctx.requests({name!r}).",
+        fix="Let the loop run until it ends by itself, with cluster.stop.",
+    )
 
 
 def _stopped() -> EmberflowError:

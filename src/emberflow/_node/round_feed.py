@@ -103,6 +103,9 @@ class RoundFeed:
         counts: Of the rows of this node.
         send: Sends a message to the driver.
         is_asynchronous: Whether each worker takes as many steps as its own rows make.
+
+    Attributes:
+        last: The number of the last round that your function took; -1 before the first.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class RoundFeed:
         self._changed = threading.Condition()
         self._kept: dict[tuple[int, str], Spools] = {}  # by round and token, until the driver decides
         self._ready: deque[tuple[RoundReady, Spools]] = deque()
+        self.last = -1
         self._settled = -1  # the last round that the driver has decided on
         self._left: int | None = None  # a round whose loop your function has left
         self._is_over = False
@@ -185,7 +189,7 @@ class RoundFeed:
             message, spools = ready
             rows = _rows(spools)
             feed = self._mapped(message, spools)
-            self._left = message.number
+            self._left = self.last = message.number
             store = RoundStore(message, self._work_dir, is_chief=self._rank == 0)
             epochs_left = message.epochs
             try:

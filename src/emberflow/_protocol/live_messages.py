@@ -25,6 +25,21 @@ class FeedOpened(Message):
 
 
 @dataclass(frozen=True)
+class FeedClosed(Message):
+    """Node to task to driver: your function has left its loop over rounds or requests.
+
+    Attributes:
+        feed: "rounds" or "requests".
+        name: The feed's name; "" for rounds.
+        last: The number of the last round that it took; -1 if it took none.
+    """
+
+    feed: str
+    name: str
+    last: int = -1
+
+
+@dataclass(frozen=True)
 class RoundBegin(Message):
     """Task to node: the rows of your rank in a round follow.
 
@@ -216,7 +231,7 @@ class FeedsEnd(Message):
     """Driver to task to node: the cluster is stopped; feeds end after what was made visible."""
 
 
-TO_DRIVER = (FeedOpened, RoundDone, CommitAsked, PartitionsTaken, FeedCounts, StopFeeding)
+TO_DRIVER = (FeedOpened, FeedClosed, RoundDone, CommitAsked, PartitionsTaken, FeedCounts, StopFeeding)
 """What a node sends to the driver, by way of its attendant."""
 TO_NODE = (RoundReady, RoundDropped, CommitAnswer, FeedStopped, FeedsEnd)
 """What the driver sends to a node, by way of its attendant."""
