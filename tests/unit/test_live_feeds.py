@@ -35,15 +35,7 @@ from tests.unit.live_nodes import FedNode, batches_of, fed_node
 from tests.unit.nodes import WITHIN
 from tests.unit.wire import HANDSHAKE, Wire
 
-
-@pytest.fixture(autouse=True)
-def nothing_open() -> Any:
-    """After the test: no descriptor and no thread of a node is left."""
-    before = psutil.Process().num_fds()
-    yield
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith(("emberflow-feed", "emberflow-acceptor"))]
-    assert psutil.Process().num_fds() <= before
+pytestmark = pytest.mark.usefixtures("nothing_open")
 
 
 def ready(number: int, token: str, *spooled: ShardSpooled, epochs: int = 1) -> RoundReady:

@@ -1,11 +1,9 @@
 """Streams on a node: partitions are visible once, complete, in bounded number."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from emberflow._node.node_spec import LiveSpec
@@ -22,15 +20,7 @@ from emberflow.errors import ClusterError, ConfigError, DataError
 from tests.unit.live_nodes import FedNode, batches_of, fed_node
 from tests.unit.nodes import WITHIN
 
-
-@pytest.fixture(autouse=True)
-def nothing_open() -> Any:
-    """After the test: no descriptor and no thread of a node is left."""
-    before = psutil.Process().num_fds()
-    yield
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith(("emberflow-feed", "emberflow-acceptor"))]
-    assert psutil.Process().num_fds() <= before
+pytestmark = pytest.mark.usefixtures("nothing_open")
 
 
 def values_of(batches: Any) -> list[int]:
