@@ -31,6 +31,11 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER")  # the name of this process among
 GROUPS = ["unit", "none", *KINDS, "alone"]
 
 
+def import_every_package() -> None:
+    """Undo `LEAN` in this process: where several run tests, they are started with it, and tests need all packages."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "LeaveOut"]
+
+
 def prepare_environment() -> None:
     """Set what Spark's JVMs and executors inherit; before PySpark starts its first."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -80,6 +85,7 @@ def prepare_temporary_folder() -> None:
 
 def pytest_configure() -> None:
     """Prepare the process in which tests run: not on import, since nodes may import this too."""
+    import_every_package()
     prepare_environment()
     prepare_temporary_folder()
 

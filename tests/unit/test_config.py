@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from emberflow._driver.cluster_facts import ClusterFacts
+from emberflow._driver.run_plan import make_plan
 from emberflow._plan.roles import assign_roles
 from emberflow.config import RunConfig, parse_port_range
 from emberflow.errors import ConfigError
-from emberflow.run import _plan as plan_of_run
 
 
 @pytest.mark.parametrize("workers", [0, -1, "two", True, False, 1.0, None, [2], "", b"auto"])
@@ -71,7 +71,7 @@ def test_every_deadline_of_a_run_is_in_its_plan() -> None:
     config = RunConfig(
         workers=1, executor_timeout=3.0, **given
     )  # executors are waited for before there is a plan
-    plan = plan_of_run(config, facts, assign_roles(1), waits_for_rows=False)
+    plan = make_plan(config, facts, assign_roles(1), waits_for_rows=False)
     assert {name: getattr(plan, name) for name in names} == given
 
 
@@ -80,5 +80,5 @@ def test_every_deadline_of_a_run_is_in_its_plan() -> None:
 )
 def test_local_mode_has_no_executor_log_to_copy_nodes_output_to(master: str | None, copied: str) -> None:
     facts = ClusterFacts(is_connect=master is None, master=master)
-    plan = plan_of_run(RunConfig(workers=1), facts, assign_roles(1), waits_for_rows=False)
+    plan = make_plan(RunConfig(workers=1), facts, assign_roles(1), waits_for_rows=False)
     assert plan.log_copy == copied

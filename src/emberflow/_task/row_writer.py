@@ -196,9 +196,8 @@ class RowWriter:
         return self._spark_rows() if name in self._spec.frames else self._file_rows(name)
 
     def _spark_rows(self) -> Iterator[Any]:
-        for batch in spark_rows(self._rows):
-            if self._is_over:
-                return
+        rows = spark_rows(self._rows)
+        while not self._is_over and (batch := next(rows, None)) is not None:
             yield batch
 
     def _file_rows(self, name: str) -> Iterator[Any]:
