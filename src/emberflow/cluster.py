@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from emberflow._driver.cluster_facts import ClusterFacts
     from emberflow._driver.live_feeding import LiveFeeding
     from emberflow._driver.live_run import LiveRun
     from emberflow._driver.stream_training import NodesModel, Publisher
@@ -162,7 +163,7 @@ def _check_idle(config: RunConfig) -> None:
 
 
 def _started(
-    spark: "SparkSession", fn: "Callable[[Context], Any]", config: RunConfig, facts: Any
+    spark: "SparkSession", fn: "Callable[[Context], Any]", config: RunConfig, facts: "ClusterFacts"
 ) -> "LiveRun":
     """Return the run with all nodes up."""
     from emberflow._driver.live_run import LiveRun
@@ -255,7 +256,6 @@ class Cluster:
             DataError: There are no rows, or their columns are not those of the rounds before.
             NodeError: A node failed or was lost; its own traceback is in the message.
         """
-        check_count("epochs", epochs)
         self._check_fed()
         result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name))
         return result

@@ -1,7 +1,6 @@
 """Feeding a live cluster from the driver: ``cluster.train`` and ``cluster.infer``."""
 
 import dataclasses
-import hmac
 import itertools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,10 +13,9 @@ from emberflow._driver.feeding_state import FeedingState
 from emberflow._driver.live_inference import inferred_frame, inferred_rdd
 from emberflow._driver.round_feeding import NOT_STORED, RoundFeeding, RoundStorage
 from emberflow._driver.stream_feeding import StreamFeeding
-from emberflow._feed.batch_connection import FEED
-from emberflow._node.warm_starter import warm_key
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.codec import Message
+from emberflow._protocol.derived_keys import feed_key, ranks_key, warm_key
 from emberflow._protocol.live_messages import (
     CommitAsked,
     FeedClosed,
@@ -62,7 +60,7 @@ class LiveFeeding:
     ) -> None:
         self._has_failed = False
         self._spark = spark
-        self._key = key
+        self._ranks_key = ranks_key(key)
         self._plan = plan
         self._schemas: dict[str, bytes] = {}  # of RDDs, by name
         self._broadcast = broadcast
@@ -73,7 +71,7 @@ class LiveFeeding:
             node_address(rank, endpoint) for rank, endpoint in enumerate(addresses) if "feed" in endpoint
         )
         self._access = FeedAccess(
-            nodes=nodes, key=feed_key(key), timeout=plan.exchange_timeout, encrypt=plan.encrypt
+            nodes=nodes, key=feed_key(self._ranks_key), timeout=plan.exchange_timeout, encrypt=plan.encrypt
         )
         trainers = dataclasses.replace(
             self._access, nodes=tuple(node for node in nodes if plan.nodes[node.rank].trains)
@@ -115,7 +113,7 @@ class LiveFeeding:
         names = self._state.await_warm()
         jvms = {node.rank: node.jvm for node in self._access.nodes}
         starters = tuple((jvms[rank], name) for rank, name in names.items())
-        return WarmAccess(starters=starters, key=warm_key(ranks_key(self._key)))
+        return WarmAccess(starters=starters, key=warm_key(self._ranks_key))
 
     def infer(self, data: Any, schema: Any = None, name: str = "infer") -> Any:
         """Return a lazy DataFrame: the columns of `data`, and those of the results of your function.
@@ -183,13 +181,3 @@ class LiveFeeding:
     def _access_to(self, ranks: Collection[int]) -> FeedAccess:
         nodes = tuple(node for node in self._access.nodes if node.rank in ranks)
         return dataclasses.replace(self._access, nodes=nodes)
-
-
-def feed_key(key: bytes) -> bytes:
-    """Return the key between feeding tasks and nodes: nodes derive the same from the key of their ranks."""
-    return hmac.digest(ranks_key(key), FEED.encode(), "sha256")
-
-
-def ranks_key(key: bytes) -> bytes:
-    """Return the key of the nodes among each other, from the attempt's."""
-    return hmac.digest(key, b"ranks", "sha256")

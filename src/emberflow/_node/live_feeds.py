@@ -4,10 +4,8 @@ Two listening sockets, and one thread per feeding task that is connected. Neithe
 for a feeding task.
 """
 
-import hmac
 import logging
 import secrets
-import socket
 import sys
 import threading
 import time
@@ -22,10 +20,10 @@ from emberflow._node.round_feed import Round, RoundFeed
 from emberflow._node.row_counts import RowCounts
 from emberflow._node.spooled_rows import KnownColumns, SpoolSettings
 from emberflow._node.stream_feed import RowStream, StreamFeed
-from emberflow._node.warm_starter import warm_key
 from emberflow._plan import deadlines
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.codec import Message
+from emberflow._protocol.derived_keys import feed_key, warm_key
 from emberflow._protocol.live_messages import (
     WARM,
     CommitAnswer,
@@ -41,7 +39,7 @@ from emberflow._protocol.live_messages import (
     StopFeeding,
 )
 from emberflow._protocol.sealed_socket import SealedSocket
-from emberflow._protocol.sockets import address_of, listen
+from emberflow._protocol.sockets import address_of, listen, listen_abstract
 from emberflow.errors import ClusterError, ConfigError, EmberflowError, PeerError
 
 log = logging.getLogger("emberflow")
@@ -88,13 +86,13 @@ class LiveFeeds:
         self._requests: dict[str, RequestFeed] = {}
         self._are_over = threading.Event()
         self.warm_key = warm_key(spec.key)
-        key = hmac.digest(spec.key, FEED.encode(), "sha256")
+        key = feed_key(spec.key)
         listener = listen(spec.host, ports=spec.plan.port_range, what="rows of a live cluster")
         self.endpoint = {"feed": address_of(spec.host, listener.getsockname()[1]), "jvm": str(live.jvm)}
         listeners = [listener]
         if sys.platform == "linux":
             name = f"emberflow-feed-{secrets.token_hex(16)}"
-            listeners.append(_listen_abstract(name))
+            listeners.append(listen_abstract(name))
             self.endpoint["feed_name"] = name
         self._acceptors = [Acceptor(each, key=key, purpose=FEED, admit=self._admit) for each in listeners]
 
@@ -273,18 +271,6 @@ class LiveFeeds:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(end - time.monotonic(), 0.0))
-
-
-def _listen_abstract(name: str) -> socket.socket:
-    """Listen on an abstract Unix name: it needs no folder, and is gone with this process."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.bind(f"\0{name}")
-        sock.listen()
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _left(name: str) -> EmberflowError:

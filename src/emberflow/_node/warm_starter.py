@@ -6,13 +6,11 @@ task that wants a node connects to an abstract Unix name, and passes the descrip
 fork then becomes the keeper (`_keeper/main.py`), and a fork of that the node. Neither depends on this process.
 """
 
-import hmac
 import json
 import os
 import random
 import signal
 import socket
-import struct
 import sys
 import tempfile
 
@@ -20,6 +18,7 @@ from emberflow._collector import pause_collector_for_import
 from emberflow._keeper import main as keeper
 from emberflow._plan import deadlines
 from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
+from emberflow._protocol.sockets import listen_abstract, peer_process
 
 PURPOSE = "warm start"
 FIRST_FD = (
@@ -27,20 +26,12 @@ FIRST_FD = (
 )
 MOST_FDS = 32
 READY = "ready"
-_CREDENTIALS = struct.Struct("3i")
-
-
-def warm_key(key: bytes) -> bytes:
-    """Return the key between tasks and the warm starters of a cluster, from that of its ranks."""
-    return hmac.digest(key, PURPOSE.encode(), "sha256")
 
 
 def main() -> tuple[int, int]:
     """Serve tasks for ever; return in each node, with its sockets to its task."""
     order = json.loads(sys.stdin.readline())
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind("\0" + order["name"])
-    listener.listen()
+    listener = listen_abstract(order["name"])
     _import()
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
@@ -76,8 +67,7 @@ def _import() -> None:
 
 def _receive(sock: socket.socket, key: bytes) -> list[int]:
     """Return the descriptors that an authenticated task of this user passes; none for anybody else."""
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    if _CREDENTIALS.unpack(raw)[1] != os.getuid():
+    if peer_process(sock)[1] != os.getuid():
         return []
     challenge = Challenge(key, PURPOSE)
     sock.sendall(challenge.greeting)

@@ -6,6 +6,7 @@ import math
 import random
 import select
 import socket
+import struct
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from emberflow.errors import ClusterError
 log = logging.getLogger("emberflow")
 
 BACKLOG = 4096  # the kernel lowers it where it must; thousands of nodes connect at the same time
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 _PASSING = (errno.ECONNRESET, errno.ECONNABORTED, errno.EADDRNOTAVAIL, errno.ETIMEDOUT)
 
 
@@ -125,6 +127,25 @@ def _dial_once(
         sock.close()
         raise
     return SealedSocket(sock, seals)
+
+
+def listen_abstract(name: str) -> socket.socket:
+    """Listen on an abstract Unix name of this host: it needs no folder, and is gone with this process."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(f"\0{name}")
+        sock.listen()
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def peer_process(sock: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end of a Unix socket, as the kernel knows them."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(raw)
+    return process, user
 
 
 def dial_abstract(name: str, key: bytes, purpose: str, timeout: float) -> SealedSocket:

@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from emberflow._plan import deadlines
-from emberflow._protocol.sockets import readable
-from emberflow._task.gpu_locks import CREDENTIALS
+from emberflow._protocol.sockets import peer_process, readable
 from emberflow._task.gpus import handle_of, load_nvml
 from emberflow.errors import ClusterError
 
@@ -66,8 +65,7 @@ def _await_end(device: str, deadline: float) -> None:
             sock.connect(_name(device))
         except OSError:  # no process scores there
             return
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        pid, user, _ = CREDENTIALS.unpack(raw)
+        pid, user = peer_process(sock)
         if user != os.getuid():  # another user has taken the name: the memory of the GPU decides
             return
         if not _has_ended(sock, pid, deadline):

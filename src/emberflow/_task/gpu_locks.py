@@ -7,17 +7,15 @@ or attendant that runs the node; the kernel frees it with that process, however 
 
 import errno
 import socket
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from emberflow._plan import deadlines
-from emberflow._protocol.sockets import readable
+from emberflow._protocol.sockets import peer_process, readable
 from emberflow.errors import ClusterError
 
 WAITING = 4096  # connections of those who wait for a lock; they stay in the queue, since nobody accepts them
-CREDENTIALS = struct.Struct("3i")  # process, user, group: what SO_PEERCRED returns
 
 
 def try_lock(identity: str) -> socket.socket | None:
@@ -62,8 +60,7 @@ def _await_unlocked(device: str, identity: str, deadline: float) -> None:
             sock.connect(_name(identity))
         except ConnectionRefusedError:  # nobody holds it
             return
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        pid, _, _ = CREDENTIALS.unpack(raw)
+        pid, _ = peer_process(sock)
         # Nobody accepts the connection; it breaks when the process that holds the lock ends.
         if not readable([sock], max(deadline - time.monotonic(), 0.0)):
             raise ClusterError(

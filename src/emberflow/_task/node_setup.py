@@ -1,7 +1,6 @@
 """From what a task was sent to a running node: its folder, its GPUs, its environment, and whether it can run here."""
 
 import dataclasses
-import hmac
 import importlib.util
 import os
 import resource
@@ -18,6 +17,7 @@ from emberflow import storage
 from emberflow._node.node_spec import LiveSpec, NodeSpec
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
+from emberflow._protocol.derived_keys import ranks_key
 from emberflow._protocol.frames import send
 from emberflow._protocol.outcome import Outcome
 from emberflow._task.exchange import AllGather
@@ -100,7 +100,7 @@ def run_node(
             devices=(),
             data=spec.data.names,
             streams=not spec.data.cache,
-            key=hmac.digest(spec.key, b"ranks", "sha256"),
+            key=ranks_key(spec.key),
             fn=spec.fn,
             live=_live_spec(spec, surroundings) if plan.is_live else None,
         )

@@ -12,10 +12,9 @@ from typing import IO
 
 from emberflow._node.warm_starter import FIRST_FD, PURPOSE
 from emberflow._plan import deadlines
-from emberflow._protocol.handshake import prove_as_client
 from emberflow._protocol.messages import encode
 from emberflow._protocol.node_messages import KeeperOrder
-from emberflow._protocol.sockets import readable
+from emberflow._protocol.sockets import dial_abstract, readable
 from emberflow._task.executor import executor_pid
 from emberflow.errors import PeerError
 
@@ -79,10 +78,8 @@ def _start(name: str, key: bytes, order: KeeperOrder) -> WarmKeeper:
     stdin, stdout = os.fdopen(stdin_w, "wb", buffering=0), os.fdopen(stdout_r, "rb", buffering=0)
     passed = (*order.node_fds, *order.held_fds)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        with dial_abstract(name, key, PURPOSE, deadlines.HANDSHAKE_TIMEOUT) as sock:
             sock.settimeout(deadlines.HANDSHAKE_TIMEOUT)
-            sock.connect("\0" + name)
-            prove_as_client(sock, key, PURPOSE)
             socket.send_fds(sock, [b"\0"], [stdin_r, stdout_w, *passed])
             _, fds, _, _ = socket.recv_fds(sock, 1, 1)
         if not fds:
