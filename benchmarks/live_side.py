@@ -190,7 +190,7 @@ class TensorFlowOnSparkInference:
                 if batch:
                     feed.batch_results([0.0] * len(batch))
 
-        self._cluster = feed_side.tfos_cluster(spark, reply_rows, None)
+        self._cluster = feed_side.tfos_cluster(spark, reply_rows, [])
 
     def infer(self, kind: str, size: str) -> int:
         """Infer on the rows of a DataFrame; the results are counted."""
