@@ -1,5 +1,6 @@
 """The storage layer on local disk, which renames, and on fsspec's memory, taken as an object store."""
 
+import importlib
 import json
 import sys
 import uuid
@@ -167,8 +168,8 @@ def test_a_missing_folder_is_a_clear_error(root: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "command", "module"),
     [
-        ("s3://bucket/x", "pip install s3fs", "s3fs"),
-        ("s3a://bucket/x", "pip install s3fs", "s3fs"),
+        ("s3://bucket/x", "pip install 'emberflow[s3]'", "s3fs"),
+        ("s3a://bucket/x", "pip install 'emberflow[s3]'", "s3fs"),
         ("gs://bucket/x", "pip install gcsfs", "gcsfs"),
         ("abfss://box@account/x", "pip install adlfs", "adlfs"),
         ("hdfs://name:9000/x", "pip install 'emberflow[hdfs]'", "hdfs_native"),
@@ -177,9 +178,12 @@ def test_a_missing_folder_is_a_clear_error(root: str, tmp_path: Path) -> None:
 def test_a_missing_driver_names_the_command(
     path: str, command: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    protocol = storage.protocol_of(path)
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
+    # Another test may have loaded the driver.
+    monkeypatch.delitem(importlib.import_module("fsspec.registry")._registry, protocol, raising=False)
     with pytest.raises(StorageError) as caught:
         storage.exists(path)
     assert caught.value.fix == command

@@ -28,11 +28,15 @@ from emberflow.storage.folders import (
     put_plain_folder,
 )
 from emberflow.storage.location import RENAMING, file_system, is_local, join, protocol_of, sibling
+from emberflow.storage.settings import StorageSettings, apply_settings, current_settings
 
 __all__ = [
     "MANIFEST",
     "RENAMING",
+    "StorageSettings",
     "StoredFile",
+    "apply_settings",
+    "current_settings",
     "delete",
     "exists",
     "file_system",

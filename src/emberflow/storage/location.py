@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberflow.errors import StorageError
+from emberflow.storage.driver_options import options_of
+from emberflow.storage.settings import current_settings
 
 LOCAL = frozenset({"file", "local"})
 HADOOP = frozenset({"hdfs", "viewfs"})
@@ -16,7 +18,7 @@ RENAMING = LOCAL | HADOOP  # a rename is atomic here
 _SAME_STORE = {"s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 _DRIVERS = {
     **dict.fromkeys(["hdfs", "viewfs"], "'emberflow[hdfs]'"),
-    **dict.fromkeys(["s3", "s3a"], "s3fs"),
+    **dict.fromkeys(["s3", "s3a"], "'emberflow[s3]'"),
     **dict.fromkeys(["gs", "gcs"], "gcsfs"),
     **dict.fromkeys(["abfs", "az", "adl"], "adlfs"),
     "sftp": "paramiko",
@@ -90,10 +92,13 @@ def locate(path: str) -> Location:
 
     protocol = protocol_of(path)
     known = _SAME_STORE.get(protocol, protocol)
-    options = {} if protocol in LOCAL else {"use_listings_cache": False}  # other programs write there too
+    options: dict[str, Any] = {}
     if protocol in HADOOP:
         # A cached hdfs-native client hangs every process forked later, the launch of the JVM included.
         options = {"skip_instance_cache": True}
+    elif protocol not in LOCAL:
+        options = {"use_listings_cache": False}  # other programs write there too
+    options |= options_of(known, path, current_settings().hadoop)
     try:
         fs, inside = url_to_fs(path if protocol in LOCAL else known + path[len(protocol) :], **options)
     except (ImportError, ValueError) as error:
