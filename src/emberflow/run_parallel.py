@@ -113,7 +113,7 @@ def _collect(
     spark: "SparkSession", orders: "TaskSpec", facts: "ClusterFacts", *, tasks: int, barrier: bool
 ) -> list[Any]:
     """Run one Spark job of that many tasks; cancel it if this call is interrupted."""
-    from emberflow._driver.interpreter import is_connect, map_in_arrow
+    from emberflow._driver.interpreter import collect_in_arrow, is_connect
     from emberflow._driver.profiles import check_gpus, profile_of
     from emberflow._driver.spark_errors import translate
     from emberflow._task.parallel_task import PARALLEL_SCHEMA, run_parallel_task
@@ -128,7 +128,7 @@ def _collect(
     tagged: Any = spark if is_connect(spark) else spark.sparkContext
     (tagged.addTag if is_connect(spark) else tagged.addJobTag)(tag)
     try:
-        return map_in_arrow(rows, task, PARALLEL_SCHEMA, barrier=barrier, profile=profile).collect()
+        return collect_in_arrow(rows, task, PARALLEL_SCHEMA, barrier=barrier, profile=profile)
     except EmberflowError:
         raise
     except Exception as error:

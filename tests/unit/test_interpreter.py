@@ -37,7 +37,7 @@ class Frame:
         self.sparkContext = context
         self.named: list[str] = []
 
-    def mapInArrow(self, task: Any, schema: str, *, barrier: bool, profile: Any) -> str:  # noqa: N802
+    def mapInArrow(self, task: Any, schema: str, *, barrier: bool) -> str:  # noqa: N802
         self.named.append(self.sparkContext.pythonExec)
         if schema == "wrong":
             raise ValueError(schema)
@@ -84,10 +84,10 @@ def test_threads_that_make_tasks_at_the_same_time_do_not_undo_each_other() -> No
     inside, done = threading.Event(), threading.Event()
 
     class Slow(Frame):
-        def mapInArrow(self, task: Any, schema: str, *, barrier: bool, profile: Any) -> str:  # noqa: N802
+        def mapInArrow(self, task: Any, schema: str, *, barrier: bool) -> str:  # noqa: N802
             inside.set()
             done.wait(0.2)  # the other thread has time to come between, were it let
-            return super().mapInArrow(task, schema, barrier=barrier, profile=profile)
+            return super().mapInArrow(task, schema, barrier=barrier)
 
     frames = [Slow(context), Frame(context)]
     threads = [

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from emberflow._driver.spark_versions import FRAME_PROFILES, check_offers, offers
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -26,10 +28,27 @@ def map_in_arrow(
 ) -> "DataFrame":
     """Return ``frame.mapInArrow(task, ...)``, run by the right Python, or with an error that names the wrong one."""
     spark = frame.sparkSession
+    more = {}
+    if profile is not None:
+        check_offers(spark, FRAME_PROFILES, fix="Pass gpus=0, or use a session of Spark 4.0 or newer.")
+        more = {"profile": profile}
     fix = fix_for(None if is_connect(spark) else str(spark.sparkContext.master))
     start = functools.partial(_start, cloudpickle.dumps(task), DRIVER_PYTHON, fix)
     with driver_python(spark):
-        return frame.mapInArrow(start, schema, barrier=barrier, profile=profile)
+        return frame.mapInArrow(start, schema, barrier=barrier, **more)
+
+
+def collect_in_arrow(
+    frame: "DataFrame", task: Callable[..., Any], schema: Any, *, barrier: bool = False, profile: Any = None
+) -> list[Any]:
+    """Run ``frame.mapInArrow(task, ...)`` and return its rows.
+
+    Spark 3.5 takes no profile for a DataFrame, but one for the stage in which an RDD of its rows is collected.
+    """
+    spark = frame.sparkSession
+    if profile is None or is_connect(spark) or offers(spark, FRAME_PROFILES):
+        return map_in_arrow(frame, task, schema, barrier=barrier, profile=profile).collect()
+    return map_in_arrow(frame, task, schema, barrier=barrier).rdd.withResources(profile).collect()
 
 
 @contextmanager

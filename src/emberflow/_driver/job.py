@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.events import Events, JobFailed, JobRows, TasksRunning
-from emberflow._driver.interpreter import map_in_arrow
+from emberflow._driver.interpreter import collect_in_arrow
 from emberflow._driver.profiles import profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._plan.stages import Stage
@@ -102,7 +102,7 @@ class Job:
         run = run_live_task if self._spec.plan.is_live else run_task
         task = functools.partial(run, dataclasses.replace(self._spec, first_rank=stage.first_rank))
         profile = profile_of(stage, self._facts)
-        return map_in_arrow(rows, task, OUTPUT_SCHEMA, barrier=True, profile=profile).collect()
+        return collect_in_arrow(rows, task, OUTPUT_SCHEMA, barrier=True, profile=profile)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from emberflow._driver.spark_versions import REPARTITION_BY_ID, offers
 from emberflow._feed.arrays import KEY, RESERVED
 from emberflow._feed.file_source import FileSource
+from emberflow._plan.partition_keys import keys_of_partitions
 from emberflow._plan.stages import Stage
 from emberflow._task.row_writer import DataSpec
 from emberflow.config import RunConfig
@@ -109,7 +111,7 @@ def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
     if len(data.frames) == 1:
         (frame,) = data.frames.values()
         with_keys = frame.withColumn(KEY, F.monotonically_increasing_id())
-        return with_keys.repartitionById(stage.ranks, _rank_of(F.col(KEY), trainers))
+        return _by_rank(with_keys, stage.ranks, _rank_of(F.col(KEY), trainers))
     parts = []
     for name, frame in data.frames.items():
         with_keys = frame.withColumn(KEY, F.monotonically_increasing_id())
@@ -117,7 +119,17 @@ def directed_rows(data: RunData, stage: Stage, trainers: int) -> "DataFrame":
         rank = _rank_of(F.col(KEY), trainers).alias(RANK)
         parts.append(with_keys.select(F.struct(*columns).alias(name), F.col(KEY), rank))
     union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
-    return union.repartitionById(stage.ranks, F.col(RANK)).drop(RANK)
+    return _by_rank(union, stage.ranks, F.col(RANK)).drop(RANK)
+
+
+def _by_rank(frame: "DataFrame", ranks: int, rank: "Column") -> "DataFrame":
+    """Return the rows in one partition per rank, that of its number."""
+    from pyspark.sql import functions as F
+
+    if offers(frame.sparkSession, REPARTITION_BY_ID):
+        return frame.repartitionById(ranks, rank)
+    keys = F.array(*map(F.lit, keys_of_partitions(ranks)))
+    return frame.repartition(ranks, F.element_at(keys, rank + 1).cast("int"))  # a long has another hash
 
 
 def _rank_of(key: "Column", trainers: int) -> "Column":
