@@ -54,6 +54,11 @@ class Parquet:
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "columns": self.columns, "filters": self.filters}  # no open files
 
+    @property
+    def schema(self) -> Any:
+        """The columns of the rows, as pyarrow's schema."""
+        return pa.schema([self._dataset.schema.field(name) for name in self._names])
+
     def fragments(self) -> list[Fragment]:
         """Return one fragment per row group, by path and then in file order."""
         self._names  # noqa: B018 - a wrong name fails here, on the driver

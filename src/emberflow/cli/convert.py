@@ -1,4 +1,4 @@
-"""`emberflow convert`: files of one format into another, with a progress bar."""
+"""`emberflow convert`: files of one format into another: here with a progress bar, or by Spark, partitioned."""
 
 from rich.console import Console
 from rich.progress import (
@@ -12,6 +12,7 @@ from rich.progress import (
 
 from emberflow.cli.exit_codes import exit_code_of
 from emberflow.cli.spark_files import parse_pairs
+from emberflow.errors import ConfigError
 
 
 def run_convert(
@@ -22,10 +23,33 @@ def run_convert(
     to: str | None = None,
     labels: str | None = None,
     options: list[str] | None = None,
+    partitions: int | None = None,
+    master: str | None = None,
 ) -> int:
     """Convert, show the progress, and return the exit code."""
 
     def work(console: Console) -> None:
+        if partitions is not None:
+            from emberflow.cli.convert_job import convert_by_spark
+            from emberflow.tfrecord.convert import format_of
+
+            convert_by_spark(
+                console,
+                source,
+                target,
+                kind=format_of(source, kind),
+                to=format_of(target, to),
+                labels=labels,
+                options=options or [],
+                partitions=partitions,
+                master=master,
+            )
+            return
+        if master is not None:
+            raise ConfigError(
+                f"Spark writes one file per partition. Received: --master {master} without --partitions.",
+                fix="Pass --partitions 10, or leave --master out to write one file without Spark.",
+            )
         bars = Console(stderr=True, highlight=False)
         rows = _convert(source, target, kind, to, labels, options or [], bars)
         console.print(f"{rows:,} rows written to {target}", markup=False)

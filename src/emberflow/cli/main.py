@@ -8,6 +8,7 @@ import typer
 from emberflow._plan import deadlines
 from emberflow.cli.predict import predict
 from emberflow.cli.show import show
+from emberflow.cli.spark_files import MasterOption
 from emberflow.cli.train import train
 
 app = typer.Typer(
@@ -145,18 +146,38 @@ def convert(
         str | None, typer.Option(help="The idx file of labels that belongs to idx images.")
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="An option of the format, name=value.")] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Convert by Spark, into a folder of so many files, on any storage."),
+    ] = None,
+    master: MasterOption = None,
 ) -> None:
     """Convert files between csv, parquet, json and tfrecord, and from idx.
+
+    Without --partitions this machine writes one file, and Spark is not needed. With --partitions Spark's tasks
+    write a folder of files. Images of idx files become lines `label,pixel,pixel,...` in csv, without a header.
 
     For example:
 
       emberflow convert rows.csv rows.tfrecord
 
       emberflow convert train-images-idx3-ubyte.gz mnist.tfrecord --labels train-labels-idx1-ubyte.gz
+
+      emberflow convert file:/data/train-images-idx3-ubyte.gz hdfs:///mnist/csv --to csv --partitions 10 --master yarn
     """
     from emberflow.cli.convert import run_convert
 
-    raise typer.Exit(run_convert(source, target, kind=kind, to=to, labels=labels, options=option))
+    code = run_convert(
+        source,
+        target,
+        kind=kind,
+        to=to,
+        labels=labels,
+        options=option,
+        partitions=partitions,
+        master=master,
+    )
+    raise typer.Exit(code)
 
 
 if __name__ == "__main__":

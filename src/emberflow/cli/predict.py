@@ -1,15 +1,19 @@
 """`emberflow predict`: files through a model, on Spark."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from emberflow.cli.exit_codes import exit_code_of
+from emberflow.cli.file_rows import FILES, SPARK, check_input_mode, rows_from_files, source_of
 from emberflow.cli.show import METADATA
 from emberflow.cli.spark_files import (
+    ColumnsOption,
     FormatOption,
+    InputModeOption,
     MasterOption,
     ReaderOption,
     format_of,
@@ -18,10 +22,11 @@ from emberflow.cli.spark_files import (
     session,
     write_rows,
 )
+from emberflow.cli.text_lines import lines_of
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def predict(
@@ -52,7 +57,18 @@ def predict(
     output_format: Annotated[
         str | None, typer.Option(help="Format of the output, if the name of its path does not say it.")
     ] = None,
+    line: Annotated[
+        str | None,
+        typer.Option(
+            help="Write text, one line per row: columns in braces, and {now}, when the scoring began."
+        ),
+    ] = None,
     option: ReaderOption = None,
+    columns: ColumnsOption = None,
+    input_mode: InputModeOption = SPARK,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Tasks that share the files, with --input-mode files.")
+    ] = None,
     master: MasterOption = None,
 ) -> None:
     """Score files with a model, on Spark: the rows, with the model's outputs as new columns.
@@ -64,6 +80,8 @@ def predict(
       emberflow predict rows.csv model scored.parquet --master "local[2]"
 
       emberflow predict rows.parquet saved_model/1 scored.json --inputs pixels --outputs scores --keep id
+
+      emberflow predict mnist/test model lines --format tfrecord --input-mode files --line "{label} {prediction}"
 
       spark-submit --master yarn $(emberflow --submit-file) predict hdfs:///rows.parquet hdfs:///model hdfs:///scored.csv
     """
@@ -77,36 +95,60 @@ def predict(
         "gpus": gpus,
     }
     code = run_predict(
-        rows=rows,
+        rows=Rows(
+            path=rows,
+            source_format=source_format,
+            options=tuple(option or ()),
+            columns=columns,
+            input_mode=input_mode,
+            tasks=tasks,
+        ),
         model=model,
         output=output,
-        source_format=source_format,
-        options=option or [],
         output_format=output_format,
+        line=line,
         master=master,
         scoring={name: value for name, value in scoring.items() if value is not None},
     )
     raise typer.Exit(code)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The rows to score, and how they are read."""
+
+    path: str
+    source_format: str | None = None
+    options: Sequence[str] = ()
+    columns: str | None = None
+    input_mode: str = SPARK
+    tasks: int | None = None
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """Return the rows, read by Spark or by the tasks themselves."""
+        if self.input_mode == FILES:
+            return rows_from_files(spark, source_of(self.path, self.source_format), self.tasks)
+        return read_rows(spark, self.path, self.source_format, self.options, self.columns)
+
+
 def run_predict(
     *,
-    rows: str,
+    rows: Rows,
     model: str,
     output: str,
-    source_format: str | None,
-    options: Sequence[str],
     output_format: str | None,
+    line: str | None,
     master: str | None,
     scoring: dict[str, Any],
 ) -> int:
     """Score and write; return the exit code."""
 
     def score(console: Console) -> None:
-        chosen = output_format or format_of(output)
+        check_input_mode(rows.input_mode)
+        chosen = "text" if line is not None else output_format or format_of(output)
         with session(master, "emberflow predict") as spark:
-            frame = read_rows(spark, rows, source_format, options)
-            write_rows(scored_by(model, frame, scoring), output, chosen)
+            scored = scored_by(model, rows.frame(spark), scoring)
+            write_rows(scored if line is None else lines_of(scored, line), output, chosen)
         console.print(f"The scored rows are in {output}.")
 
     return exit_code_of(score)

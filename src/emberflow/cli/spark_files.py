@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 FormatOption = Annotated[
     str | None, typer.Option("--format", help="Format of the rows, if the name of the path does not say it.")
 ]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        help='Columns of csv without a header: "label long, image float[784]"; an array takes so many fields.'
+    ),
+]
+InputModeOption = Annotated[
+    str,
+    typer.Option(
+        help="spark: Spark reads the rows. files: nodes and tasks read tfrecord or parquet themselves."
+    ),
+]
 ReaderOption = Annotated[list[str] | None, typer.Option(help="An option of Spark's reader, name=value.")]
 MasterOption = Annotated[
     str | None,
@@ -68,9 +80,25 @@ def _find_java() -> None:
 
 
 def read_rows(
-    spark: "SparkSession", path: str, source_format: str | None, options: Sequence[str]
+    spark: "SparkSession",
+    path: str,
+    source_format: str | None,
+    options: Sequence[str],
+    columns: str | None = None,
 ) -> "DataFrame":
-    """Read rows in any format of Spark's, or TFRecord; by default the format follows from the path's ending."""
+    """Read rows in any format of Spark's, or TFRecord; by default the format follows from the path's ending.
+
+    Args:
+        spark: The session.
+        path: Where the rows are.
+        source_format: Their format.
+        options: Options of the reader, ``name=value``.
+        columns: Names and types of the columns of csv files without a header.
+    """
+    if columns is not None:
+        from emberflow.cli.csv_columns import read_lines
+
+        return read_lines(spark, path, columns, parse_pairs(options).get("sep", ","))
     chosen = source_format or format_of(path)
     if chosen == "tfrecord":
         from emberflow import tfrecord
@@ -86,6 +114,9 @@ def write_rows(rows: "DataFrame", path: str, chosen: str) -> None:
         from emberflow import tfrecord
 
         tfrecord.register(rows.sparkSession)
+    if chosen == "text":
+        rows.write.mode("overwrite").text(path)
+        return
     written = {"header": "true"} if chosen == "csv" else {}
     plain(rows, chosen).write.format(chosen).mode("overwrite").options(**written).save(path)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from emberflow.cli.spark_files import FormatOption, MasterOption, ReaderOption
+from emberflow.cli.spark_files import ColumnsOption, FormatOption, MasterOption, ReaderOption
 from emberflow.config import RunConfig
 
 # Panels of --help.
@@ -44,6 +44,7 @@ def train(
     ] = None,
     source_format: FormatOption = None,
     option: ReaderOption = None,
+    columns: ColumnsOption = None,
     master: MasterOption = None,
     verbose: Annotated[
         bool, typer.Option("--verbose/--quiet", help="Show progress and the nodes' output.")
@@ -234,6 +235,7 @@ def train(
         output=output,
         source_format=source_format,
         options=option or [],
+        columns=columns,
         master=master,
         params=params,
         more=param or [],

@@ -64,6 +64,7 @@ def run_train(
     output: str,
     source_format: str | None,
     options: Sequence[str],
+    columns: str | None,
     master: str | None,
     params: dict[str, Any],
     more: Sequence[str],
@@ -78,7 +79,7 @@ def run_train(
         check_params(KerasEstimator(), given)
         estimator = KerasEstimator(model=load_builder(program), **given)
         with session(master, f"emberflow train {program.name}") as spark:
-            model = estimator.fit(read_rows(spark, rows, source_format, options))
+            model = estimator.fit(read_rows(spark, rows, source_format, options, columns))
             model.write().overwrite().save(output)
         console.print(
             f"{last_epoch(model.history)}\nThe model is in {output}. "

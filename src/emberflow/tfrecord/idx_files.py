@@ -23,19 +23,13 @@ def find_labels(images: str) -> str | None:
 
 def idx_batches(path: str, labels: str | None, size: int) -> tuple[Any, Iterator[Any], int]:
     """Return the schema, the batches of `size` rows, and the number of rows of images with their labels."""
-    images = read_idx(path)
+    images, answers = read_images(path, labels)
     flat = images.reshape(len(images), -1)
     name = "image" if images.ndim > 1 else "value"
     kind = pa.int64() if np.issubdtype(images.dtype, np.integer) else pa.float32()
     fields = [pa.field(name, pa.list_(kind, flat.shape[1]) if images.ndim > 1 else kind)]
-    answers = read_idx(labels) if labels is not None else None
     if answers is not None:
         fields.insert(0, pa.field("label", pa.int64()))
-        if len(answers) != len(images):
-            raise DataError(
-                f"Expected a label for each image. Received: {len(answers)} labels, {len(images)} images.",
-                fix="Pass the labels of these images: --labels FILE.",
-            )
     schema = pa.schema(fields)
 
     def batches() -> Iterator[Any]:
@@ -51,6 +45,18 @@ def idx_batches(path: str, labels: str | None, size: int) -> tuple[Any, Iterator
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return schema, batches(), len(images)
+
+
+def read_images(path: str, labels: str | None) -> tuple[Any, Any]:
+    """Return the arrays of images and of their labels, one for each; None without a file of labels."""
+    images = read_idx(path)
+    answers = read_idx(labels) if labels is not None else None
+    if answers is not None and len(answers) != len(images):
+        raise DataError(
+            f"Expected a label for each image. Received: {len(answers)} labels, {len(images)} images.",
+            fix="Pass the labels of these images: --labels FILE.",
+        )
+    return images, answers
 
 
 def read_idx(path: str) -> Any:

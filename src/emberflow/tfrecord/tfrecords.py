@@ -86,6 +86,11 @@ class TFRecords:
         _ = self._schema  # inferred once, on the driver: all ranks read the same columns
         return self.__dict__
 
+    @property
+    def schema(self) -> Any:
+        """The columns of the rows, as pyarrow's schema."""
+        return self._schema
+
     def fragments(self) -> list[Fragment]:
         """Return pieces of the files with their records counted, or with their bytes where counting is expensive."""
         files = [file for file in find_files(self._options) if file.size]
