@@ -1,5 +1,6 @@
 """`ef.cluster`: nodes that stay up, and are fed, asked and stopped by later calls."""
 
+import dataclasses
 import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def cluster(
         fn: Your function, called as ``fn(ctx)`` in every node. It takes what you feed from ``ctx.rounds()``,
             ``ctx.stream()`` or ``ctx.requests()``, and returns when these end. Without it the cluster is idle: for
             ``ef.run(other, cluster=cluster)`` and ``KerasEstimator(cluster=cluster)``, whose nodes then start with
-            TensorFlow imported already.
+            TensorFlow imported already, on the GPUs of the cluster.
         workers: How many nodes train, the chief included; "auto": every slot that Spark offers.
         ps: Parameter servers in addition to the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
             environment.
@@ -145,21 +146,23 @@ def cluster(
         port_range=port_range,
     )
     if fn is None:
-        _check_idle(config)
+        config = _idle(config)
     session = spark or active_session()
     facts = read_facts(session, config.gpu_resource)
     check_facts(facts, config)
     return Cluster(_started(session, fn or stay_idle, config, facts), session, is_idle=fn is None)
 
 
-def _check_idle(config: RunConfig) -> None:
-    """Refuse helpers and GPUs of a cluster that only keeps TensorFlow at hand: runs bring their own."""
-    if config.ps or config.evaluator or config.gpus:
+def _idle(config: RunConfig) -> RunConfig:
+    """Return the options of a cluster that only keeps TensorFlow and GPUs at hand; helpers are refused."""
+    if config.ps or config.evaluator:
         raise ConfigError(
-            "An idle cluster has workers only, without GPUs: each run says what it needs. "
-            f"Received: ps={config.ps}, evaluator={config.evaluator}, gpus={config.gpus}.",
+            "An idle cluster has workers only: each run says what it needs beside them. "
+            f"Received: ps={config.ps}, evaluator={config.evaluator}.",
             fix="Pass these to ef.run(fn, cluster=cluster, ...) instead.",
         )
+    # Its nodes exchange nothing; TensorFlow's collectives would take the GPUs' memory, which is for its runs.
+    return dataclasses.replace(config, transport="none")
 
 
 def _started(
@@ -338,6 +341,11 @@ class Cluster:
         return sum(node.trains for node in self._run.plan.nodes)
 
     @property
+    def gpus(self) -> int:
+        """How many GPUs each worker holds until the cluster is stopped; those of an idle cluster are for its runs."""
+        return self._run.config.gpus
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """What nodes have reported so far by ``ctx.report``, in order of arrival."""
         attempt = self._run.attempt
@@ -422,6 +430,17 @@ class Cluster:
             folder, self._through, self._model, name=name, epochs=epochs, publisher=publisher
         )
         return start_query(stream, training, folder, trigger=trigger, query_name=query_name)
+
+    def _gpu_options(self, gpus: int) -> "tuple[int, GpuSource, str | None]":
+        """Return how a run on this idle cluster, which has GPUs, asks for them."""
+        config = self._run.config
+        if gpus not in (0, config.gpus):
+            raise ConfigError(
+                "A run on an idle cluster with GPUs has the GPUs of that cluster. Received: "
+                f"gpus={gpus}; the cluster has gpus={config.gpus}.",
+                fix=f"Leave out gpus, or start the cluster with gpus={gpus}.",
+            )
+        return config.gpus, config.gpu_source, config.gpu_resource
 
     def _warm_access(self) -> "WarmAccess":
         """Return the processes from which the nodes of a run are forked."""

@@ -69,7 +69,7 @@ def run(
         ps: Parameter servers in addition to the workers, without GPUs; "auto" reads NUM_TF_PS from Spark's executor
             environment.
         evaluator: Start one more node that evaluates while the others train.
-        gpus: GPUs of each worker, its own, assigned by Spark's scheduler.
+        gpus: GPUs of each worker, its own, assigned by Spark's scheduler; those of `cluster`, where it has any.
         gpu_source: "nvml": nodes select free GPUs of their host, where Spark manages none.
         gpu_resource: Spark's name for its GPUs, if neither "gpu" nor the setting spark.emberflow.gpuResource.
         transport: How ``ctx.distribute`` exchanges gradients: "ring", an authenticated socket ring; "collectives",
@@ -131,6 +131,8 @@ def run(
                 fix="Pass workers=2, or cluster=... with an idle cluster.",
             )
         workers = cluster.workers
+    if cluster is not None and cluster.gpus:
+        gpus, gpu_source, gpu_resource = cluster._gpu_options(gpus)  # noqa: SLF001 - a class of ours
     config = RunConfig(
         workers=workers,
         ps=ps,

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,3 +94,46 @@ def check_refusals(spark: "SparkSession", idle: "ef.Cluster") -> None:
         pytest.raises(ef.ConfigError, match="`cluster` must be idle"),
     ):
         ef.run(fit, cluster=busy)
+
+
+def look(ctx: Any) -> dict[str, Any]:
+    import sys
+    from pathlib import Path
+
+    return {
+        "is_warm": "tensorflow" in sys.modules,
+        "devices": ctx.devices,
+        "seen": os.environ["CUDA_VISIBLE_DEVICES"],
+        "has_cuda": "libcuda" in Path("/proc/self/maps").read_text(),
+    }
+
+
+@pytest.mark.fault
+@pytest.mark.full  # four starters, each of which imports TensorFlow
+def test_runs_on_an_idle_cluster_have_its_gpus(spark_gpus: "SparkSession") -> None:
+    options: dict[str, Any] = {"spark": spark_gpus, "transport": "ring", "verbose": False}
+    frame = spark_gpus.range(50).selectExpr("cast(id as float) features", "cast(id as float) label")
+    with ef.cluster(workers=4, gpus=1, spark=spark_gpus, verbose=False) as idle:
+        for _ in range(2):
+            check_gpus(ef.run(look, cluster=idle, **options))
+        with ThreadPoolExecutor(2) as pool:
+            runs = [pool.submit(ef.run, look, workers=2, cluster=idle, **options) for _ in range(2)]
+            for run in runs:
+                assert all(report.value["is_warm"] for report in run.result().reports)
+        model = ef.KerasEstimator(model=build, cluster=idle, transport="ring", verbose=False).fit(frame)
+        assert sorted(report.devices for report in model.result.reports) == [("0",), ("1",), ("2",), ("3",)]
+        with pytest.raises(ef.ClusterError, match="A GPU belongs to one node at a time"):
+            ef.run(look, workers=1, gpus=1, **options)
+        with pytest.raises(ef.ConfigError, match=r"gpus=2; the cluster has gpus=1"):
+            ef.run(look, gpus=2, cluster=idle, **options)
+        assert [node.state for node in idle.status()] == ["up"] * 4
+    freed = ef.run(look, workers=4, gpus=1, **options)
+    assert sorted(report.devices for report in freed.reports) == [("0",), ("1",), ("2",), ("3",)]
+
+
+def check_gpus(run: "ef.Result") -> None:
+    values = [report.value for report in run.reports]
+    assert all(value["is_warm"] for value in values)
+    assert not any(value["has_cuda"] for value in values)  # nothing has looked for GPUs before the fork
+    assert sorted(value["seen"] for value in values) == ["0", "1", "2", "3"]
+    assert all(value["devices"] == (value["seen"],) for value in values)

@@ -26,7 +26,7 @@ from emberflow._protocol.live_messages import (
     StopFeeding,
 )
 from emberflow._task.node_dialing import FeedAccess, node_address
-from emberflow._task.warm_start import WarmAccess
+from emberflow._task.warm_start import WarmAccess, WarmStarter
 from emberflow.config import check_count
 from emberflow.errors import ClusterError, EmberflowError
 from emberflow.result import FeedResult
@@ -111,8 +111,11 @@ class LiveFeeding:
     def warm_access(self) -> WarmAccess:
         """Return the processes of an idle cluster from which the nodes of a run are forked, once all are ready."""
         names = self._state.await_warm()
-        jvms = {node.rank: node.jvm for node in self._access.nodes}
-        starters = tuple((jvms[rank], name) for rank, name in names.items())
+        nodes = {node.rank: node for node in self._access.nodes}
+        starters = tuple(
+            WarmStarter(name=name, host=node.host, jvm=node.jvm, devices=node.devices)
+            for name, node in ((name, nodes[rank]) for rank, name in names.items())
+        )
         return WarmAccess(starters=starters, key=warm_key(self._ranks_key))
 
     def infer(self, data: Any, schema: Any = None, name: str = "infer") -> Any:

@@ -24,15 +24,20 @@ if TYPE_CHECKING:
 
 
 class LiveRun:
-    """Starts the nodes, and again after a loss; `feeding` is what rows go through while they are up."""
+    """Starts the nodes, and again after a loss; `feeding` is what rows go through while they are up.
+
+    Attributes:
+        plan: Of the first attempt.
+        config: The options of the cluster.
+    """
 
     def __init__(
         self, spark: "SparkSession", program: Program, plan: RunPlan, config: RunConfig, facts: ClusterFacts
     ) -> None:
         self.plan = plan
+        self.config = config
         self._spark = spark
         self._program = program
-        self._config = config
         self._facts = facts
         self._console = Console(plan.nodes, config.verbose)
         self._changed = threading.Condition()
@@ -102,7 +107,7 @@ class LiveRun:
         started = time.monotonic()
         try:
             done = supervise(
-                self._spark, self._program, self.plan, self._config, self._facts, self._console, self._make
+                self._spark, self._program, self.plan, self.config, self._facts, self._console, self._make
             )
             self._ended.set_result(result_of(done, started))
         except BaseException as error:  # noqa: BLE001 - it is raised in the calls of the user

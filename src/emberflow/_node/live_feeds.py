@@ -57,7 +57,8 @@ class LiveFeeds:
 
     Attributes:
         endpoint: What the driver must know of it: "feed", its TCP address; "feed_name", its name among the abstract
-            Unix sockets of its host, where there are any; "jvm", the process id of its executor's JVM.
+            Unix sockets of its host, where there are any; "jvm", the process id of its executor's JVM; "devices", its
+            GPUs.
         warm_key: Between tasks and the warm starter of an idle node.
     """
 
@@ -88,7 +89,11 @@ class LiveFeeds:
         self.warm_key = warm_key(spec.key)
         key = feed_key(spec.key)
         listener = listen(spec.host, ports=spec.plan.port_range, what="rows of a live cluster")
-        self.endpoint = {"feed": address_of(spec.host, listener.getsockname()[1]), "jvm": str(live.jvm)}
+        self.endpoint = {
+            "feed": address_of(spec.host, listener.getsockname()[1]),
+            "jvm": str(live.jvm),
+            "devices": ",".join(spec.devices),
+        }
         listeners = [listener]
         if sys.platform == "linux":
             name = f"emberflow-feed-{secrets.token_hex(16)}"

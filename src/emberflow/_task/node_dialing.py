@@ -22,12 +22,14 @@ class NodeAddress:
         tcp: Its address.
         name: Its name among the abstract Unix sockets of its host; "" where there are none.
         jvm: Process id of its executor's JVM.
+        devices: Its GPUs, separated by commas.
     """
 
     rank: int
     tcp: str
     name: str = ""
     jvm: int = 0
+    devices: str = ""
 
     @property
     def host(self) -> str:
@@ -38,7 +40,11 @@ class NodeAddress:
 def node_address(rank: int, endpoint: Mapping[str, str]) -> NodeAddress:
     """Return the address that a node told when it was ready (`LiveFeeds.endpoint`)."""
     return NodeAddress(
-        rank=rank, tcp=endpoint["feed"], name=endpoint.get("feed_name", ""), jvm=int(endpoint.get("jvm", 0))
+        rank=rank,
+        tcp=endpoint["feed"],
+        name=endpoint.get("feed_name", ""),
+        jvm=int(endpoint.get("jvm", 0)),
+        devices=endpoint.get("devices", ""),
     )
 
 

@@ -29,6 +29,7 @@ from emberflow._task.node_runner import NodeRunner
 from emberflow._task.row_writer import RowWriter
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValueClient
+from emberflow._task.warm_start import borrowed_gpus
 from emberflow.errors import EmberflowError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def run_node(
         )
         try:
             check_here(plan)
-            devices = _devices_of(plan, me, surroundings, held)
+            devices = _devices_of(spec, me, surroundings, held)
             node_spec = dataclasses.replace(node_spec, devices=devices)
             values.check()
             node_spec = dataclasses.replace(node_spec, fn_file=values.fetch_function(folder))
@@ -142,14 +143,18 @@ def _row_writer(spec: TaskSpec, me: Node, rows: "Iterator[pa.RecordBatch]", fold
     )
 
 
-def _devices_of(plan: RunPlan, me: Node, surroundings: Surroundings, held: ExitStack) -> tuple[str, ...]:
+def _devices_of(spec: TaskSpec, me: Node, surroundings: Surroundings, held: ExitStack) -> tuple[str, ...]:
     """Return the GPUs of this node alone, which it holds to its end; none for ps and evaluator."""
+    plan = spec.plan
     if not plan.gpus or not me.trains:
         return ()
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible_devices(surroundings.gpu_addresses[: plan.gpus], seen)
+    if spec.warm and (borrowed := borrowed_gpus(spec.warm, surroundings.host, devices, held)):
+        await_free(borrowed)
+        return borrowed
     if plan.gpu_source == "nvml":
         return held.enter_context(claimed_by_nvml(plan.gpus, seen))
-    devices = visible_devices(surroundings.gpu_addresses[: plan.gpus], seen)
     for device in devices:  # before scoring is asked to end: from then on it finds the GPU locked
         held.enter_context(lock(device, gpu_identity(device, surroundings.executor)))
     await_free(devices)

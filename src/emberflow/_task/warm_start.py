@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -16,7 +17,25 @@ from emberflow._protocol.messages import encode
 from emberflow._protocol.node_messages import KeeperOrder
 from emberflow._protocol.sockets import dial_abstract, readable
 from emberflow._task.executor import executor_pid
+from emberflow._task.gpu_locks import lock, try_lock
 from emberflow.errors import PeerError
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStarter:
+    """A process of an idle cluster that has imported TensorFlow.
+
+    Attributes:
+        name: Its name among the abstract Unix sockets of its host.
+        host: Where it is.
+        jvm: Process id of its executor's JVM.
+        devices: The GPUs that its idle node holds, as CUDA_VISIBLE_DEVICES names them.
+    """
+
+    name: str
+    host: str
+    jvm: int
+    devices: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +43,11 @@ class WarmAccess:
     """The warm starters of an idle cluster. It travels inside Spark's own serialised closure only.
 
     Attributes:
-        starters: Of each, the process id of its executor's JVM, and its name among the abstract Unix sockets of its
-            host.
+        starters: One per idle node.
         key: With which both sides authenticate.
     """
 
-    starters: tuple[tuple[int, str], ...]
+    starters: tuple[WarmStarter, ...]
     key: bytes = field(repr=False)
 
 
@@ -63,13 +81,45 @@ def start_warm_keeper(order: KeeperOrder, access: WarmAccess) -> WarmKeeper | No
     """Have a warm starter of this host fork a keeper; None where there is none that answers."""
     if sys.platform != "linux":
         return None
-    mine = executor_pid()
-    for _, name in sorted(access.starters, key=lambda starter: starter[0] != mine):
+    mine, devices = executor_pid(), order.environment.get("CUDA_VISIBLE_DEVICES", "")
+    for starter in sorted(access.starters, key=lambda each: (each.devices != devices, each.jvm != mine)):
         try:
-            return _start(name, access.key, order)
+            return _start(starter.name, access.key, order)
         except (OSError, PeerError):  # it is on another host, or has ended
             continue
     return None
+
+
+def borrowed_gpus(
+    access: WarmAccess, host: str, given: Sequence[str], held: ExitStack
+) -> tuple[str, ...] | None:
+    """Return the GPUs of an idle node of this executor, for one run at a time; None where it has none for us.
+
+    The idle node holds their locks, so that nobody else takes them; here only its runs are kept apart.
+
+    Args:
+        access: The idle cluster.
+        host: Ours, as Spark names it.
+        given: The GPUs that Spark gave to this task; none where Spark manages no GPUs.
+        held: Frees them at its end.
+
+    Raises:
+        ClusterError: Other runs hold all of them.
+    """
+    jvm = executor_pid()
+    there = [each for each in access.starters if each.devices and (each.host, each.jvm) == (host, jvm)]
+    if given:
+        if not any(set(given) & set(each.devices.split(",")) for each in there):
+            return None  # they are not the cluster's: this node takes them as every node does
+        there.sort(key=lambda each: each.devices != ",".join(given))
+    if not there:
+        return None
+    for starter in there:
+        if (lent := try_lock(starter.name)) is not None:
+            held.enter_context(lent)
+            return tuple(starter.devices.split(","))
+    held.enter_context(lock(there[0].devices, there[0].name))
+    return tuple(there[0].devices.split(","))
 
 
 def _start(name: str, key: bytes, order: KeeperOrder) -> WarmKeeper:
