@@ -24,13 +24,24 @@ LARGE = {  # pages whose programs need more than two slots, or GPUs
     "docs/roles-gpus-restarts.md": (),
     "docs/run-parallel.md": (),
 }
+LONG = {
+    "docs/live.md",
+    "docs/streaming.md",
+}  # a cluster of nodes per block; other tests show the same in make test
 FEWER_ROWS = {
     "spark.range(10_000)": "spark.range(1_000)"
 }  # test_install.py runs README's first block as it stands
 WITH_CODE = [page for page in PAGES if any(block.language != "text" for block in blocks_of(page))]
 
 
-@pytest.mark.parametrize("page", [page for page in WITH_CODE if page not in LARGE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.full if page in LONG else ())
+        for page in WITH_CODE
+        if page not in LARGE
+    ],
+)
 @pytest.mark.usefixtures("nothing_left")
 def test_the_blocks_of_a_page_run(
     page: str, spark_local: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,7 @@ def test_a_process_that_is_killed_while_it_is_fed(
 
 
 @pytest.mark.fault
+@pytest.mark.full
 def test_jobs_that_are_cancelled_and_a_python_worker_that_is_killed_do_not_end_the_cluster(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_jobs_that_are_cancelled_and_a_python_worker_that_is_killed_do_not_end_t
     assert [sum(rows) for rows in zip(*(report.value for report in reports), strict=True)] == [10, 20, 40]
 
 
+@pytest.mark.full
 def test_two_clusters_and_a_run_share_executors_of_one_core(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:

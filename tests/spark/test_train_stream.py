@@ -83,6 +83,7 @@ def test_every_row_is_trained_on_once_through_stops_and_starts(
 
 
 @pytest.mark.fault
+@pytest.mark.full
 def test_a_driver_is_killed_and_the_next_one_goes_on(
     spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_driver_is_killed_and_the_next_one_goes_on(
     assert stored(checkpoint) == expected(5)
 
 
+@pytest.mark.full
 def test_a_query_is_stopped_while_rows_are_brought(
     spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
 ) -> None:
@@ -165,6 +167,7 @@ def store_nothing(ctx: Any) -> None:
         pass
 
 
+@pytest.mark.full
 def test_a_function_that_stores_nothing_is_told_so(
     spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
 ) -> None:

@@ -81,17 +81,18 @@ def test_a_model_keeps_learning_and_publishes_versions(
     [({"strategy": "periodic"}, "synchronously"), ({"validationSplit": 0.1}, "no rows to validate on")],
 )
 def test_params_that_do_not_go_with_a_stream_are_refused(
-    params: dict[str, Any], says: str, spark_local: "SparkSession", tmp_path: Path
+    params: dict[str, Any], says: str, spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
-    rows = rows_of(spark_local, tmp_path)
+    rows = rows_of(spark_cluster, tmp_path)
     with pytest.raises(ef.ConfigError, match=says):
         counting_estimator(workers=1, **params).fitStream(rows, str(tmp_path / "s"), str(tmp_path / "m"))
     with pytest.raises(ef.ConfigError, match="must be a streaming DataFrame"):
         counting_estimator(workers=1).fitStream(
-            spark_local.range(1), str(tmp_path / "s"), str(tmp_path / "m")
+            spark_cluster.range(1), str(tmp_path / "s"), str(tmp_path / "m")
         )
 
 
+@pytest.mark.full  # a session of its own
 def test_spark_connect_is_refused(spark_connect: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(ef.ConfigError, match="Spark Connect"):
         counting_estimator(workers=1).fitStream(

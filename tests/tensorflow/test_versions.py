@@ -32,7 +32,7 @@ def constant_model(value: float, outputs: int = 1) -> KerasModel:
 
 
 def test_a_version_is_read_by_tensorflow_and_by_keras_model(
-    tmp_path: Path, spark_local: "SparkSession"
+    tmp_path: Path, spark_cluster: "SparkSession"
 ) -> None:
     models = str(tmp_path / "models")
     assert [constant_model(value).publish(models) for value in (1.5, 2.5)] == [1, 2]
@@ -42,7 +42,7 @@ def test_a_version_is_read_by_tensorflow_and_by_keras_model(
     assert KerasModel.load(f"{models}/1").history == {"loss": [1.5]}
     newest = KerasModel.load(models)
     assert newest.history == {"loss": [2.5]}
-    df = spark_local.createDataFrame([([0.0, 1.0],)], "features array<float>")
+    df = spark_cluster.createDataFrame([([0.0, 1.0],)], "features array<float>")
     for scored in (newest.transform(df), ef.predict(df, models, inputs="features")):
         assert np.ravel(scored.first()["prediction"]).tolist() == [2.5]  # type: ignore[index]
 
@@ -84,7 +84,7 @@ def write_half(models: Path, number: int) -> None:
     (models / str(number) / "variables" / "variables.index").write_text("half")
 
 
-@pytest.mark.parametrize("kind", ["predict", "transform"])
+@pytest.mark.parametrize("kind", ["predict", pytest.param("transform", marks=pytest.mark.full)])
 def test_a_stream_is_scored_with_each_new_version(
     kind: str, spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
@@ -123,10 +123,10 @@ def test_a_version_with_other_outputs_ends_the_stream(spark_cluster: "SparkSessi
         stream.query.stop()
 
 
-def test_a_stream_needs_a_version_to_begin_with(spark_local: "SparkSession", tmp_path: Path) -> None:
+def test_a_stream_needs_a_version_to_begin_with(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     write_half(tmp_path / "models", 1)
-    rows = spark_local.readStream.schema("features array<float>").json(str(tmp_path))
+    rows = spark_cluster.readStream.schema("features array<float>").json(str(tmp_path))
     with pytest.raises(ef.ModelError, match="must be a model at the path"):
         ef.predict(rows, str(tmp_path / "models"), inputs="features")
     with pytest.raises(ef.StorageError, match="must hold a saved"):

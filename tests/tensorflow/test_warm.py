@@ -1,9 +1,12 @@
 """Runs on an idle cluster: their nodes are forked from a process that has imported TensorFlow."""
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 import emberflow as ef
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -28,8 +31,6 @@ def build() -> Any:
 
 
 def fit(ctx: Any) -> tuple[bool, list[Any]]:
-    import sys
-
     is_warm = "tensorflow" in sys.modules
     model = ctx.distribute(build())
     rows = ctx.dataset(features="x", label="y", batch_size=32, seed=3)
@@ -37,22 +38,33 @@ def fit(ctx: Any) -> tuple[bool, list[Any]]:
     return is_warm, model.get_weights()
 
 
+def test_runs_on_an_idle_cluster_start_warm(spark_cluster: "SparkSession") -> None:
+    with ef.cluster(workers=2, spark=spark_cluster, verbose=False) as idle:
+        for _ in range(2):
+            run = ef.run(fit, data=rows_of(spark_cluster), cluster=idle, verbose=False)
+            assert run.value[0]
+            assert [report.ending for report in run.reports] == ["returned", "returned"]
+
+
 @pytest.mark.fault
-def test_runs_on_an_idle_cluster_start_warm_and_leave_it_as_it_was(spark_cluster: "SparkSession") -> None:
-    frame = spark_cluster.range(200).selectExpr("cast(id / 200 as float) x", "cast(id / 100 as float) y")
+@pytest.mark.full
+def test_runs_on_an_idle_cluster_are_as_others_and_leave_it_as_it_was(spark_cluster: "SparkSession") -> None:
+    frame = rows_of(spark_cluster)
     cold = ef.run(fit, workers=2, data=frame, spark=spark_cluster, verbose=False)
     with ef.cluster(workers=2, spark=spark_cluster, verbose=False) as idle:
-        warm = [ef.run(fit, data=frame, cluster=idle, verbose=False) for _ in range(2)]
+        warm = ef.run(fit, data=frame, cluster=idle, verbose=False)
         check_the_estimator(spark_cluster, idle)
         check_errors_and_losses(idle)
         check_refusals(spark_cluster, idle)
         assert ef.run(lambda ctx: ctx.workers, cluster=idle, verbose=False).value == 2
         assert [node.state for node in idle.status()] == ["up", "up"]
-    assert [run.value[0] for run in (cold, *warm)] == [False, True, True]
-    for run in warm:
-        assert [report.ending for report in run.reports] == ["returned", "returned"]
-        for mine, its in zip(run.value[1], cold.value[1], strict=True):
-            np.testing.assert_allclose(mine, its, rtol=0, atol=1e-6)
+    assert [run.value[0] for run in (cold, warm)] == [False, True]
+    for mine, its in zip(warm.value[1], cold.value[1], strict=True):
+        np.testing.assert_allclose(mine, its, rtol=0, atol=1e-6)
+
+
+def rows_of(spark: "SparkSession") -> "DataFrame":
+    return spark.range(200).selectExpr("cast(id / 200 as float) x", "cast(id / 100 as float) y")
 
 
 def check_the_estimator(spark: "SparkSession", idle: "ef.Cluster") -> None:
@@ -97,9 +109,6 @@ def check_refusals(spark: "SparkSession", idle: "ef.Cluster") -> None:
 
 
 def look(ctx: Any) -> dict[str, Any]:
-    import sys
-    from pathlib import Path
-
     return {
         "is_warm": "tensorflow" in sys.modules,
         "devices": ctx.devices,
@@ -137,3 +146,33 @@ def check_gpus(run: "ef.Result") -> None:
     assert not any(value["has_cuda"] for value in values)  # nothing has looked for GPUs before the fork
     assert sorted(value["seen"] for value in values) == ["0", "1", "2", "3"]
     assert all(value["devices"] == (value["seen"],) for value in values)
+
+
+CUDA = """
+#include <stdio.h>
+__attribute__((constructor)) static void loaded(void) { printf("loaded\\n"); fflush(stdout); }
+int cuInit(unsigned flags) { return 100; }
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="makes a library that stands in for NVIDIA's driver")
+def test_what_a_starter_imports_does_not_look_for_gpus(tmp_path: Path) -> None:
+    (tmp_path / "cuda.c").write_text(CUDA)
+    library = str(tmp_path / "libcuda.so.1")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, str(tmp_path / "cuda.c")], check=True)
+    program = """
+from emberflow._node.warm_starter import _import
+_import()
+print("imported", flush=True)
+import tensorflow as tf
+tf.config.list_physical_devices("GPU")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["imported", "loaded"]
