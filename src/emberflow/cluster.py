@@ -203,6 +203,7 @@ class NodeStatus:
         rows_taken: Rows that your function has taken so far; of rounds those of complete epochs.
         rows_waiting: Rows that are on the node for it to take.
         rows_per_second: How many it has taken per second in the last seconds.
+        tasks_held: Feeding tasks that wait until it takes more of a stream: it holds as many rows as it may.
     """
 
     rank: int
@@ -214,6 +215,7 @@ class NodeStatus:
     rows_taken: int = 0
     rows_waiting: int = 0
     rows_per_second: float = 0.0
+    tasks_held: int = 0
 
     def _rows(self) -> str:
         """Return the rows in words.
@@ -223,7 +225,8 @@ class NodeStatus:
         '1,200 rows taken, 7 waiting, 0 per second'
         """
         taken, waiting = f"{self.rows_taken:,}", f"{self.rows_waiting:,}"
-        return f"{taken} rows taken, {waiting} waiting, {self.rows_per_second:,.0f} per second"
+        held = f", {self.tasks_held} feeding tasks wait for it" if self.tasks_held else ""
+        return f"{taken} rows taken, {waiting} waiting, {self.rows_per_second:,.0f} per second{held}"
 
 
 class Cluster:
@@ -331,6 +334,7 @@ class Cluster:
                 rows_taken=seen.rows_taken,
                 rows_waiting=seen.rows_waiting,
                 rows_per_second=seen.rows_per_second,
+                tasks_held=seen.tasks_held,
             )
             for node, seen in zip(self._run.plan.nodes, snapshots, strict=False)
         )
@@ -397,12 +401,12 @@ class Cluster:
         rows = "".join(
             f"<tr><td>{node.rank}</td><td>{node.role} {node.index}</td><td>{html.escape(node.host)}</td>"
             f"<td>{node.state}</td><td>{node.rows_taken:,}</td><td>{node.rows_waiting:,}</td>"
-            f"<td>{node.rows_per_second:,.0f}</td>"
+            f"<td>{node.rows_per_second:,.0f}</td><td>{node.tasks_held}</td>"
             f"<td><code>{html.escape(' '.join(node.log_tail[-1:]))}</code></td></tr>"
             for node in self.status()
         )
         head = "<tr><th>rank</th><th>node</th><th>host</th><th>state</th><th>rows taken</th><th>waiting</th>"
-        head += "<th>per second</th><th>last line</th></tr>"
+        head += "<th>per second</th><th>tasks that wait for it</th><th>last line</th></tr>"
         return f"<table>{head}{rows}</table>"
 
     def _start_stream(

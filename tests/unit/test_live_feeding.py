@@ -14,7 +14,7 @@ from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._node.live_feeds import LiveFeeds
 from emberflow._task import feeding_task
 from emberflow._task.feeding_task import RoundTask, StreamTask, bring_partition, bring_shard
-from emberflow.errors import ClusterError, ConfigError, DataError
+from emberflow.errors import ClusterError, ConfigError, DataError, NodeLostError
 from tests.spark import fed_cluster
 from tests.spark.fed_cluster import FedCluster
 from tests.unit.nodes import WITHIN
@@ -127,6 +127,68 @@ def test_an_asynchronous_run_goes_on_with_the_workers_that_are_left(
     assert cluster.feeding.train(Rows(9, monkeypatch)).rows == 9
     assert cluster.feeding.train(Rows(10, monkeypatch)).rows == 10
     assert cluster.stop() == {0: [3], 1: [3, 5], 2: [3, 5]}
+    cluster.close()
+
+
+class RowsOfALostNode(Rows):
+    """A node is lost while it is fed; Spark raises what its task raised, as text."""
+
+    def __init__(self, rows: int, monkeypatch: pytest.MonkeyPatch, cluster: FedCluster, rank: int) -> None:
+        super().__init__(rows, monkeypatch)
+        self._cluster = cluster
+        self._rank = rank
+
+    def feed_round(self, task: RoundTask) -> list[Any]:
+        if self._rank in self._cluster.killed:
+            return super().feed_round(task)
+        self._cluster.kill(self._rank)
+        try:
+            return super().feed_round(task)
+        except NodeLostError as error:
+            self._cluster.feeding.node_ended(self._rank)  # the driver notices it just then
+            raise RuntimeError(f"Job aborted: emberflow.errors.NodeLostError: {error}\n") from error
+
+
+def test_a_round_in_which_an_asynchronous_worker_is_lost_is_brought_to_the_others(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = started(spark, ids_of_rounds, tmp_path, strategy="periodic", workers=3)
+    assert cluster.feeding.train(RowsOfALostNode(10, monkeypatch, cluster, rank=1)).rows == 10
+    values = cluster.stop()
+    assert sorted(v for rank in (0, 2) for ids in values[rank] for v in ids) == list(range(10))
+    cluster.close()
+
+
+def test_a_round_in_which_a_worker_of_a_synchronous_training_is_lost_is_an_error(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = started(spark, ids_of_rounds, tmp_path, workers=3)
+    with pytest.raises(NodeLostError, match=r"Rank 1 on 127.0.0.1 must take the rows"):
+        cluster.feeding.train(RowsOfALostNode(10, monkeypatch, cluster, rank=1))
+    cluster.stop()
+    cluster.close()
+
+
+def test_a_call_that_waits_for_a_busy_function_says_so(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberflow._plan.deadlines.FEED_NOTICE", 0.05)
+
+    def busy(rank: int, feeds: LiveFeeds) -> list[list[int]]:
+        if rank == 1:
+            assert told.wait(WITHIN)
+        return ids_of_rounds(rank, feeds)
+
+    told = threading.Event()
+    monkeypatch.setattr(
+        "emberflow._driver.feeding_state.log.warning", lambda *text: (said.append(text), told.set())
+    )
+    said: list[Any] = []
+    cluster = started(spark, busy, tmp_path)
+    assert cluster.feeding.train(Rows(10, monkeypatch)).rows == 10
+    assert said[0][-1] == "worker 1"
+    assert len(said) == 1
+    cluster.stop()
     cluster.close()
 
 

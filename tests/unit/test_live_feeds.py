@@ -217,6 +217,35 @@ def test_leaving_the_loop_is_reported_and_the_round_with_the_next_feed(tmp_path:
         ]
 
 
+def test_a_round_of_one_thread_is_not_done_because_another_asks_for_requests(tmp_path: Path) -> None:
+    with fed_node(tmp_path) as node, ThreadPoolExecutor(1) as pool:
+        node.feeds.on_message(ready(0, "a", node.bring(0, "a", range(10))))
+        rounds = node.feeds.rounds()
+        assert next(rounds).number == 0
+        pool.submit(node.feeds.requests).result(WITHIN)
+        assert [node.next_sent(), node.next_sent()] == [
+            FeedOpened("rounds", ""),
+            FeedOpened("requests", "infer"),
+        ]
+        node.feeds.on_message(FeedsEnd())
+        assert next(rounds, None) is None
+        assert node.next_sent() == RoundDone(0)
+
+
+def test_a_loop_that_one_thread_has_left_is_reported_by_the_next_feed_of_another(tmp_path: Path) -> None:
+    with fed_node(tmp_path) as node, ThreadPoolExecutor(1) as pool:
+        node.feeds.on_message(ready(0, "a", node.bring(0, "a", range(10)), epochs=3))
+        for _ in node.feeds.rounds():
+            break
+        pool.submit(node.feeds.stream).result(WITHIN)
+        assert [node.next_sent() for _ in range(4)] == [
+            FeedOpened("rounds", ""),
+            FeedClosed("rounds", "", 0),
+            RoundDone(0),
+            FeedOpened("stream", "train"),
+        ]
+
+
 def ask(node: FedNode, rows: range, name: str = "infer") -> list[Any]:
     """Be the task of an inference: ask for the results of these rows, batch by batch."""
     with contextlib.closing(node.dial()) as connection:

@@ -1,8 +1,10 @@
 """What a live node tells of its rows: once per second at most, and always the last news."""
 
 import queue
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from emberflow._node.node_spec import LiveSpec
 from emberflow._node.row_counts import RowCounts
 from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import FeedCounts, FeedStopped
@@ -53,3 +55,14 @@ def test_every_epoch_of_a_round_counts_and_what_is_left_out_does_not_wait(tmp_pa
         last_counts(node, FeedCounts(20, 40))
         rounds.close()  # type: ignore[attr-defined]
         last_counts(node, FeedCounts(20, 0))
+
+
+def test_tasks_that_wait_for_room_are_told(tmp_path: Path) -> None:
+    with fed_node(tmp_path, live=LiveSpec(backlog=1)) as node, ThreadPoolExecutor(1) as pool:
+        stream = node.feeds.stream()
+        assert node.bring_partition(0, 0, range(10))
+        waiting = pool.submit(node.bring_partition, 1, 1, range(10, 20))
+        last_counts(node, FeedCounts(0, 10, held=1))
+        assert stream.next(10).num_rows == 10
+        assert waiting.result(WITHIN)
+        last_counts(node, FeedCounts(10, 10, held=0))

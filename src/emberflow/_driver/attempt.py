@@ -75,7 +75,7 @@ class Attempt:
         self._hosts: dict[int, str] = {}
         self._ready: set[int] = set()
         self._gone: set[int] = set()
-        self._failures = FailureTracker(plan, self._hosts, lambda rank: hub.broadcast(WorkerLost(rank)))
+        self._failures = FailureTracker(plan, self._hosts, self._on_tolerated)
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
         self._deadline = None if plan.waits_for_rows else time.monotonic() + plan.start_timeout
@@ -214,6 +214,10 @@ class Attempt:
         )
         self.metrics.add((attempt, rank), report.values, metric)
         self._console.metric(metric)
+
+    def _on_tolerated(self, rank: int) -> None:
+        """Go on without a worker."""
+        self._hub.broadcast(WorkerLost(rank))
 
     def _on_undelivered(self, event: Undelivered) -> None:
         host = self._hosts.get(event.rank, "?")

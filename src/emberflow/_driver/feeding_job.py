@@ -36,13 +36,14 @@ class FeedingJobs:
         with self._state.changed:
             self._state.check()
             self._running.add(tag)
+            ended = self._state.ended
         try:
             with self._tagged(tag):
                 return compute()
         except EmberflowError:
             raise
         except Exception as error:
-            raise self._meaning(error) from error
+            raise self._meaning(error, ended) from error
         except BaseException:  # Ctrl-C: nobody waits for its tasks any more
             self.cancel(tag)
             raise
@@ -76,13 +77,14 @@ class FeedingJobs:
             with contextlib.suppress(Exception):  # of a session that was stopped
                 getattr(owner, f"remove{kind}")(tag)
 
-    def _meaning(self, error: Exception) -> EmberflowError:
+    def _meaning(self, error: Exception, ended: frozenset[int]) -> EmberflowError:
         """Return what Spark's error means; a cluster that is over is the cause of everything else."""
         own = own_error(str(error))
         if isinstance(own, NodeLostError):
             with self._state.changed:
                 self._state.changed.wait_for(
-                    lambda: self._state.error is not None, deadlines.FEED_FAILURE_SETTLE
+                    lambda: self._state.error is not None or self._state.ended != ended,
+                    deadlines.FEED_FAILURE_SETTLE,
                 )
         if self._state.error is not None:
             return self._state.error

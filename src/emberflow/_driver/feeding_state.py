@@ -1,5 +1,6 @@
 """What the driver knows of the feeds of a live cluster: which are open, which nodes are left, why it is over."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -9,6 +10,8 @@ from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.live_messages import WARM
 from emberflow.errors import ClusterError, ConfigError, EmberflowError
+
+log = logging.getLogger("emberflow")
 
 ASKED = {"rounds": "ctx.rounds()", "stream": "ctx.stream({!r})", "requests": "ctx.requests({!r})"}
 
@@ -123,10 +126,14 @@ class FeedingState:
         A function that has not asked for anything yet may be busy before its first feed: it is waited for.
         """
         began = time.monotonic()
+        is_told = False
         with self.changed:
             while True:
                 self.check()
                 found = self._found(kinds, name)
+                if not is_told and time.monotonic() >= began + deadlines.FEED_NOTICE:
+                    is_told = True
+                    self._tell_who_is_busy()
                 if found is not None and (self._are_all_open() or self._is_due(found[2])):
                     return found[0], found[1]
                 if found is None and self._are_all_open() and self._is_due(self._last_opened(began)):
@@ -134,7 +141,15 @@ class FeedingState:
                 since = found[2] if found else self._last_opened(began)
                 is_timed = found is not None or self._are_all_open()
                 left = since + deadlines.FEED_OPEN_TIMEOUT - time.monotonic()
-                self.changed.wait(max(left, deadlines.SHORTEST_WAIT) if is_timed else None)
+                self.changed.wait(max(left, deadlines.SHORTEST_WAIT) if is_timed else deadlines.FEED_NOTICE)
+
+    def _tell_who_is_busy(self) -> None:
+        busy = [self._plan.nodes[rank].name for rank in self.trainers() if rank not in self._opened]
+        log.warning(
+            "A call waits for your function to ask for its first rows (%s) on %s.",
+            ", ".join(call.format("...") for call in ASKED.values()),
+            ", ".join(busy) or "no node",
+        )
 
     def await_warm(self) -> dict[int, str]:
         """Return the names of all nodes' warm starters, by rank, once all are ready."""

@@ -1,5 +1,6 @@
 """One attempt of a live cluster: its Spark job ends when all nodes are up, and the attempt when the last node has."""
 
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -7,12 +8,15 @@ from typing import Any, Protocol
 
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.events import Formed, JobRows, NodeSent, StopAsked
+from emberflow._driver.held_tasks import HeldTasks
 from emberflow._driver.supervisor import AttemptParts
 from emberflow._plan import deadlines
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import FunctionReturned, LogLines
 from emberflow._protocol.live_messages import TO_DRIVER, FeedCounts
 from emberflow.errors import ClusterError, EmberflowError
+
+log = logging.getLogger("emberflow")
 
 KEPT_LINES = 20  # of each node's output, for `status`
 
@@ -27,7 +31,7 @@ class LiveListener(Protocol):
         """A node has sent a message about its feeds."""
 
     def on_returned(self, rank: int) -> None:
-        """Your function has returned on a node."""
+        """Your function has returned on a node, or the cluster goes on without the node."""
 
     def on_failed(self, error: EmberflowError) -> None:
         """The attempt is about to end because of this error."""
@@ -44,6 +48,7 @@ class NodeSnapshot:
         rows_taken: Rows that your function has taken there.
         rows_waiting: Rows that are there for it to take.
         rows_per_second: How many it has taken per second lately.
+        tasks_held: Feeding tasks that wait until it takes rows.
     """
 
     host: str
@@ -52,6 +57,7 @@ class NodeSnapshot:
     rows_taken: int
     rows_waiting: int
     rows_per_second: float
+    tasks_held: int
 
 
 class RowRate:
@@ -61,7 +67,7 @@ class RowRate:
     >>> rate.add(FeedCounts(100, 0), now=1.0)
     >>> rate.add(FeedCounts(300, 50), now=5.0)
     >>> rate.last, rate.per_second(now=5.0), rate.per_second(now=60.0)
-    (FeedCounts(taken=300, waiting=50), 50.0, 0.0)
+    (FeedCounts(taken=300, waiting=50, held=0), 50.0, 0.0)
     """
 
     def __init__(self) -> None:
@@ -97,6 +103,7 @@ class LiveAttempt(Attempt):
         self._returned: set[int] = set()
         self._log_tails: list[deque[str]] = [deque(maxlen=KEPT_LINES) for _ in parts.plan.nodes]
         self._rates = [RowRate() for _ in parts.plan.nodes]
+        self._held = HeldTasks()
         self._on_event |= {StopAsked: self._on_stop_asked}
 
     def ask_to_stop(self, timeout: float | None) -> None:
@@ -117,9 +124,14 @@ class LiveAttempt(Attempt):
                 rows_taken=self._rates[node.rank].last.taken,
                 rows_waiting=self._rates[node.rank].last.waiting,
                 rows_per_second=self._rates[node.rank].per_second(now),
+                tasks_held=self._rates[node.rank].last.held,
             )
             for node in self._plan.nodes
         )
+
+    def _on_tolerated(self, rank: int) -> None:
+        super()._on_tolerated(rank)
+        self._listener.on_returned(rank)  # else calls would wait for it for ever
 
     def _state_of(self, rank: int) -> str:
         if outcome := self._failures.outcomes().get(rank):
@@ -154,6 +166,7 @@ class LiveAttempt(Attempt):
                 self._listener.on_returned(event.rank)
             case FeedCounts() as counts:
                 self._rates[event.rank].add(counts, time.monotonic())
+                self._held.note(event.rank, counts, time.monotonic())
             case message if isinstance(message, TO_DRIVER):
                 self._listener.on_message(event.rank, message)
             case _:
@@ -167,10 +180,19 @@ class LiveAttempt(Attempt):
         self._stop_by = time.monotonic() + event.timeout
 
     def _limits(self) -> tuple[float | None, ...]:
-        return (*super()._limits(), self._stop_by)
+        return (*super()._limits(), self._stop_by, self._held.due())
 
     def _check_waits(self) -> None:
         super()._check_waits()
+        for rank, held in self._held.late(time.monotonic()):
+            log.warning(
+                "%d feeding tasks wait for %s on %s: it holds as many rows as it may, and your function has taken "
+                "none for %g s.",
+                held,
+                self._plan.nodes[rank].name,
+                self._hosts[rank],
+                deadlines.FEED_NOTICE,
+            )
         if self._stop_by is not None and time.monotonic() >= self._stop_by:
             self._stop_by = None
             raise self._stop_timed_out()

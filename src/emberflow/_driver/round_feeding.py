@@ -17,7 +17,7 @@ from emberflow._protocol.codec import Message
 from emberflow._protocol.live_messages import RoundDropped, RoundReady
 from emberflow._task.feeding_task import RoundTask
 from emberflow._task.node_dialing import FeedAccess
-from emberflow.errors import ClusterError, DataError
+from emberflow.errors import ClusterError, DataError, NodeLostError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,32 +68,42 @@ class RoundFeeding:
     def train(self, data: FedFrames | FedRdds, epochs: int, stored: RoundStorage = NOT_STORED) -> int:
         """Bring the rows to all ranks, and return how many there are when all are done with them."""
         with self._turn:
-            self._state.check()
-            self._state.check_complete()
-            number = next(self._numbers)
-            left = self._state.trainers()
-            nodes = tuple(node for node in self._access.nodes if node.rank in left)
-            ranks = [node.rank for node in nodes]
-            task = RoundTask(
-                access=dataclasses.replace(self._access, nodes=nodes), number=number, names=data.names
-            )
-            try:
-                tokens, facts = self._fed(data, task)
-                shards = _merged(facts)
-            except BaseException:
-                for rank in ranks:
-                    self._send(rank, RoundDropped(number))
-                raise
-            with self._state.changed:
-                done = self._done.setdefault(number, set())
-            for place, rank in enumerate(ranks):
-                where = dataclasses.asdict(stored)
-                self._send(rank, RoundReady(number, epochs, tokens[place], shards, place, **where))
-            try:
-                self._state.wait_for_round(done, ranks, number)
-            finally:
-                del self._done[number]
-            return sum(shard.rows for each in facts for shard in each.values())
+            while True:
+                left = self._state.trainers()
+                try:
+                    return self._train(data, epochs, stored)
+                except NodeLostError:
+                    # Nobody has seen a row of the round: the workers that are left get all of them.
+                    if not self._plan.is_asynchronous or self._state.trainers() == left:
+                        raise
+
+    def _train(self, data: FedFrames | FedRdds, epochs: int, stored: RoundStorage) -> int:
+        self._state.check()
+        self._state.check_complete()
+        number = next(self._numbers)
+        left = self._state.trainers()
+        nodes = tuple(node for node in self._access.nodes if node.rank in left)
+        ranks = [node.rank for node in nodes]
+        task = RoundTask(
+            access=dataclasses.replace(self._access, nodes=nodes), number=number, names=data.names
+        )
+        try:
+            tokens, facts = self._fed(data, task)
+            shards = _merged(facts)
+        except BaseException:
+            for rank in ranks:
+                self._send(rank, RoundDropped(number))
+            raise
+        with self._state.changed:
+            done = self._done.setdefault(number, set())
+        for place, rank in enumerate(ranks):
+            where = dataclasses.asdict(stored)
+            self._send(rank, RoundReady(number, epochs, tokens[place], shards, place, **where))
+        try:
+            self._state.wait_for_round(done, ranks, number)
+        finally:
+            del self._done[number]
+        return sum(shard.rows for each in facts for shard in each.values())
 
     def _fed(
         self, data: FedFrames | FedRdds, task: RoundTask

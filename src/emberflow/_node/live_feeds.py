@@ -192,7 +192,7 @@ class LiveFeeds:
             stream.end()
 
     def _open(self, kind: str, name: str) -> None:
-        self._rounds.leave()
+        self._rounds.leave_if_over()
         if (kind, name) not in self._opened:
             self._opened.add((kind, name))
             self._send(FeedOpened(kind, name))

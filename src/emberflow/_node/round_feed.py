@@ -131,7 +131,8 @@ class RoundFeed:
         self._ready: deque[tuple[RoundReady, Spools]] = deque()
         self.last = -1
         self._settled = -1  # the last round that the driver has decided on
-        self._left: int | None = None  # a round whose loop your function has left
+        self._left: int | None = None  # the round that your function has taken, until it is done with it
+        self._thread: int | None = None  # which has a loop over the rounds
         self._is_over = False
 
     def serve(self, connection: BatchConnection, begin: RoundBegin) -> None:
@@ -177,15 +178,24 @@ class RoundFeed:
             self._is_over = True
             self._changed.notify_all()
 
-    def leave(self) -> None:
-        """Report a round whose loop your function has left, now that it asks for something else."""
-        left, self._left = self._left, None
-        if left is not None:
-            self._send(RoundDone(left))
+    def leave_if_over(self) -> None:
+        """Report the last round as done, now that your function asks for something else.
+
+        Another thread of your function may still be busy with that round: then it is not done.
+        """
+        if self._thread in (None, threading.get_ident()):
+            self._leave()
 
     def rounds(self) -> Iterator[Round]:
         """Yield each round once per epoch, until the cluster is stopped."""
+        try:
+            yield from self._each()
+        finally:
+            self._thread = None
+
+    def _each(self) -> Iterator[Round]:
         while (ready := self._next()) is not None:
+            self._thread = threading.get_ident()
             message, spools = ready
             rows = _rows(spools)
             feed = self._mapped(message, spools)
@@ -203,7 +213,12 @@ class RoundFeed:
                 self._counts.add(-rows * epochs_left)
             del feed  # the mapped files are freed before the next round is waited for
             store.close()
-            self.leave()
+            self._leave()
+
+    def _leave(self) -> None:
+        left, self._left = self._left, None
+        if left is not None:
+            self._send(RoundDone(left))
 
     def _keep(self, begin: RoundBegin, spools: Spools) -> None:
         with self._changed:

@@ -1,8 +1,8 @@
 """How many rows a live node has taken, and how many wait: told to the driver about once per second."""
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from emberflow._plan import deadlines
 from emberflow._protocol.codec import Message
@@ -21,17 +21,27 @@ class RowCounts:
         self._changed = threading.Condition()
         self._taken = 0
         self._waiting = 0
+        self._held = 0
         self._sent = FeedCounts(0, 0)
         self._is_closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, rows: int) -> None:
         """Count rows that wait to be taken; a negative number of those that were dropped."""
-        self._count(0, rows)
+        self._count(waiting=rows)
 
     def take(self, rows: int) -> None:
         """Count rows that your function has taken."""
-        self._count(rows, -rows)
+        self._count(taken=rows, waiting=-rows)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Count a feeding task that waits for room, for the length of the block."""
+        self._count(held=1)
+        try:
+            yield
+        finally:
+            self._count(held=-1)
 
     def close(self) -> None:
         """Send the last news, and end the thread."""
@@ -41,10 +51,11 @@ class RowCounts:
         if self._thread is not None:
             self._thread.join(deadlines.FEEDS_CLOSE_TIMEOUT)
 
-    def _count(self, taken: int, waiting: int) -> None:
+    def _count(self, *, taken: int = 0, waiting: int = 0, held: int = 0) -> None:
         with self._changed:
             self._taken += taken
             self._waiting += waiting
+            self._held += held
             if self._thread is None and not self._is_closed.is_set():
                 self._thread = threading.Thread(target=self._tell, name="emberflow-counts", daemon=True)
                 self._thread.start()
@@ -64,5 +75,5 @@ class RowCounts:
                 return
 
     def _news(self) -> FeedCounts | None:
-        now = FeedCounts(self._taken, self._waiting)
+        now = FeedCounts(self._taken, self._waiting, self._held)
         return now if now != self._sent else None

@@ -249,10 +249,14 @@ class StreamFeed:
 
     def _await_room(self, feed: str) -> None:
         """Wait until there is room for another partition: the task waits as long, and so does Spark."""
+
+        def has_room() -> bool:
+            return self._bytes < self._most or self._is_closed or feed in self._stopped
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._bytes < self._most or self._is_closed or feed in self._stopped
-            )
+            if not has_room():
+                with self._counts.held():
+                    self._changed.wait_for(has_room)
             self._check_open()
 
     def _is_granted(self, attempt: Attempt, rows: int | None) -> bool:

@@ -61,6 +61,7 @@ QUERY_START_TIMEOUT = 60.0  # Spark may bring the first micro-batch before its c
 FEED_COUNTS_INTERVAL = 1.0  # A node tells the driver how many rows it has so often at most.
 FEED_RATE_WINDOW = 10.0  # Rows per second are those of this time: shorter ones jump with each partition.
 FEED_FAILURE_SETTLE = 8.0  # A feeding task sees a dead node at once; why it died is known some seconds later.
+FEED_NOTICE = 30.0  # A call that waits for your function for so long says so, once.
 FEED_REFUSAL_TIMEOUT = 2.0  # Feeding tasks read why they are refused before their connections are closed.
 FEEDS_CLOSE_TIMEOUT = 5.0  # Connections are closed before; a thread may still write to disk.
 

@@ -179,10 +179,12 @@ class FeedCounts(Message):
     Attributes:
         taken: Rows that your function has taken so far, of all feeds; each epoch counts.
         waiting: Rows that are on the node for it to take.
+        held: Feeding tasks that wait until it has taken rows: more do not fit.
     """
 
     taken: int
     waiting: int
+    held: int = 0
 
 
 @dataclass(frozen=True)
