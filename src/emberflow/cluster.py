@@ -259,8 +259,10 @@ class Cluster:
         Raises:
             ClusterError: The cluster is over.
             ConfigError: Your function takes no feed of this name.
-            DataError: There are no rows, or their columns are not those of the rounds before.
+            DataError: There are no rows, their columns are not those of the calls before, or Spark cannot compute
+                them.
             NodeError: A node failed or was lost; its own traceback is in the message.
+            RunCancelledError: The Spark job that brings the rows was cancelled; the cluster stays up.
         """
         self._check_fed()
         result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name))
@@ -297,6 +299,7 @@ class Cluster:
             the micro-batch that is being trained on. The cluster stays up.
 
         Raises:
+            ClusterError: The cluster is over.
             ConfigError: It is no stream, or a session of Spark Connect.
         """
         self._check_fed()
@@ -312,9 +315,20 @@ class Cluster:
 
         Args:
             data: A DataFrame; or an RDD, for an RDD of results.
-            schema: The columns of the replies, such as "prediction double, label long"; if left out, one row is asked
-                for now.
+            schema: The columns of the replies to a DataFrame, such as "prediction double, label long"; if left out, one
+                row is asked for now.
             name: The name under which your function takes requests.
+
+        Returns:
+            A DataFrame with the columns of `data` and then those of the replies; or an RDD of the replies alone: a
+            value where they have one column, else a dict.
+
+        Raises:
+            ClusterError: The cluster is over.
+            ConfigError: Your function takes no requests of this name.
+            DataError: There are no rows to ask for, or the reply to the first does not have one row.
+            NodeError: A node failed or was lost. What fails later is raised by the Spark job that computes the
+                result, with the same text.
         """
         self._check_fed()
         return self._through(lambda feeding: feeding.infer(data, schema, name))
@@ -374,6 +388,10 @@ class Cluster:
 
         Returns:
             What your function returned, as of `emberflow.run`; the same when called again.
+
+        Raises:
+            ClusterError: Your function did not return in time.
+            NodeError: A node failed or was lost, now or before.
         """
         check_seconds("timeout", timeout, STOP_TIMEOUT)
         return self._run.stop(timeout)

@@ -1,18 +1,36 @@
-"""A driver that trains on files, for the test that kills it: ``python -m tests.spark.stream_driver FOLDER``."""
+"""A driver that trains on files, for tests that kill or outrun it: ``python -m tests.spark.stream_driver FOLDER``."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import emberflow as ef
 from tests.sessions import SETTINGS
 from tests.spark.test_train_stream import count_rows, files
+from tests.spark.watching import await_file
+
+
+def held_while(folder: Path) -> Callable[[Any], None]:
+    """Return `count_rows` that stands still before it stores, as long as there is a file "hold" and none "go-on"."""
+
+    def count(ctx: Any) -> None:
+        count_rows(ctx, before_store=lambda _: wait(folder))
+
+    return count
+
+
+def wait(folder: Path) -> None:
+    if (folder / "hold").exists():
+        (folder / "held").touch()
+        await_file(folder / "go-on")
 
 
 def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=SETTINGS).getOrCreate()
-    with ef.cluster(count_rows, workers=1, spark=spark, verbose=False) as cluster:
+    with ef.cluster(held_while(folder), workers=1, spark=spark, verbose=False) as cluster:
         query = cluster.train_stream(files(spark, folder / "in"), checkpoint=str(folder / "checkpoint"))
         query.awaitTermination()
 

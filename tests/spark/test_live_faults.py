@@ -381,3 +381,32 @@ def test_a_feeding_task_that_is_killed_is_repeated_and_each_row_comes_once(
     if way != "requests":
         seen = [value for report in cluster.stop().reports for value in report.value]
         assert sorted(seen) == list(range(1000))
+
+
+@pytest.mark.fault
+@pytest.mark.full
+def test_asynchronous_training_goes_on_without_lost_workers(
+    spark_gpus: "SparkSession", tmp_path: Path
+) -> None:
+    def die(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def learn(ctx: Any) -> list[int]:
+        if ctx.rank == 2:
+            BatchConnection.receive_stream = die  # type: ignore[assignment]  # while it is fed
+        rows = []
+        for each in ctx.rounds():
+            if ctx.rank == 1 and len(rows) == 1:
+                die()  # while it trains
+            rows.append(each.rows())
+        return rows
+
+    options: dict[str, Any] = {"workers": 3, "ps": 1, "strategy": "periodic", "spark": spark_gpus}
+    with ef.cluster(learn, verbose=False, **options) as cluster:
+        for rows in (100, 200, 300):
+            began = time.time()
+            assert cluster.train(spark_gpus.range(rows)).rows == rows
+            print(f"{rows} rows, trained on after {time.time() - began:.2f} s")
+    endings = {report.rank: report.ending for report in cluster.stop().reports}
+    assert endings == {0: "returned", 1: "lost", 2: "lost", 3: "returned"}
+    assert cluster.stop().value == [50, 100, 300]

@@ -89,3 +89,17 @@ def test_every_port_that_others_dial_is_in_the_range(
             assert seen["joined"] == []
             assert {hub, ring, *seen["tensorflow"]} <= set(free_ports)
             assert len({hub, ring, *seen["tensorflow"]}) == 4
+
+
+@pytest.mark.full
+def test_live_nodes_listen_in_the_range(spark_cluster: "SparkSession", free_ports: range) -> None:
+    def look(ctx: Any) -> list[int]:
+        seen = sorted(listening(os.getpid()))
+        return seen if sum(each.rows() for each in ctx.rounds()) else []
+
+    text = f"{free_ports[0]}-{free_ports[-1]}"
+    with ef.cluster(look, workers=2, spark=spark_cluster, verbose=False, port_range=text) as cluster:
+        assert cluster.train(spark_cluster.range(100)).rows == 100
+    seen = [port for report in cluster.stop().reports for port in report.value]
+    assert len(seen) == 4  # of each node that for rows, and that of the ring, which nobody has joined
+    assert set(seen) <= set(free_ports)

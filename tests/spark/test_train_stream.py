@@ -1,10 +1,13 @@
 """Training on streams: every row once, through restarts of the query and a killed driver; errors reach the user."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 10  # in one file
 
 
-def count_rows(ctx: Any) -> None:
+def count_rows(ctx: Any, before_store: Callable[[Any], None] = lambda _: None) -> None:
     """A model of two numbers: the rows that one worker has seen, and the sum of their ids."""
     rows, ids = 0, 0
     for each in ctx.rounds():
@@ -29,6 +32,7 @@ def count_rows(ctx: Any) -> None:
         mine = [number for batch in each.arrow() for number in batch.column("id").to_pylist()]
         rows, ids = rows + len(mine), ids + sum(mine)
         seen = json.dumps([rows, ids])
+        before_store(each)
         each.save_checkpoint(lambda folder, seen=seen: (folder / "seen.json").write_text(seen))
 
 
@@ -82,6 +86,31 @@ def test_every_row_is_trained_on_once_through_stops_and_starts(
     assert stored(checkpoint) == expected(7)
 
 
+@contextmanager
+def stream_driver(folder: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run a driver that trains on the files of a folder; end it afterwards."""
+    with (folder / "driver.log").open("wb") as log:
+        command = [sys.executable, "-m", "tests.spark.stream_driver", str(folder)]
+        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def is_stored(checkpoint: Path, batch: int) -> bool:
+    return any(checkpoint.glob(f"model/generation-*/batch-{batch:09d}.json"))
+
+
+def await_that(is_so: Callable[[], bool], driver: "subprocess.Popen[bytes]", folder: Path) -> None:
+    deadline = time.monotonic() + START
+    while not is_so():
+        assert driver.poll() is None, (folder / "driver.log").read_text()
+        assert time.monotonic() < deadline, (folder / "driver.log").read_text()
+        time.sleep(0.05)
+
+
 @pytest.mark.fault
 @pytest.mark.full
 def test_a_driver_is_killed_and_the_next_one_goes_on(
@@ -90,17 +119,9 @@ def test_a_driver_is_killed_and_the_next_one_goes_on(
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for number in range(4):
         write_file(source, number)
-    with (tmp_path / "driver.log").open("wb") as log:
-        command = [sys.executable, "-m", "tests.spark.stream_driver", str(tmp_path)]
-        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    try:
-        deadline = time.monotonic() + START
-        while not list(checkpoint.glob("model/generation-*/batch-000000001.json")):
-            assert driver.poll() is None, (tmp_path / "driver.log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "driver.log").read_text()
-    finally:
+    with stream_driver(tmp_path) as driver:
+        await_that(lambda: is_stored(checkpoint, 1), driver, tmp_path)
         driver.kill()  # while it trains on the third file, or on the fourth
-        driver.wait()
     write_file(source, 4)
     with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
         query = cluster.train_stream(
@@ -214,3 +235,59 @@ def test_a_new_query_against_an_old_model_is_refused(
         with pytest.raises(StreamingQueryException, match="must continue the query"):
             query.awaitTermination()
         assert stored(checkpoint) == expected(1)
+
+
+@pytest.mark.fault
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["rows", "stored"])
+def test_a_node_that_is_lost_in_a_micro_batch_costs_a_restart_and_no_row(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None, moment: str
+) -> None:
+    def dying(ctx: Any) -> None:
+        def die(each: Any) -> None:
+            if ctx.attempt == 0 and each.number == 1:
+                if moment == "stored":  # and the driver is not told
+                    each.save_checkpoint(lambda folder: (folder / "seen.json").write_text("[0, 0]"))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        count_rows(ctx, before_store=die)
+
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(4):
+        write_file(source, number)
+    options: dict[str, Any] = {"workers": 1, "spark": spark_cluster, "verbose": False}
+    with ef.cluster(dying, max_restarts=1, **options) as cluster:
+        query = cluster.train_stream(
+            files(spark_cluster, source), checkpoint=str(checkpoint), trigger={"availableNow": True}
+        )
+        query.awaitTermination()
+    assert stored(checkpoint) == expected(4)
+    assert cluster.stop().attempts == 2
+
+
+@pytest.mark.fault
+@pytest.mark.full
+def test_of_two_drivers_on_one_checkpoint_the_later_wins(
+    spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    write_file(source, 0)
+    with stream_driver(tmp_path) as earlier:
+        await_that(lambda: is_stored(checkpoint, 0), earlier, tmp_path)
+        (tmp_path / "hold").touch()
+        write_file(source, 1)
+        await_that((tmp_path / "held").exists, earlier, tmp_path)  # it has trained on it, and not stored
+        with ef.cluster(count_rows, workers=1, spark=spark_cluster, verbose=False) as cluster:
+            query = cluster.train_stream(files(spark_cluster, source), checkpoint=str(checkpoint))
+            query.processAllAvailable()
+            assert stored(checkpoint) == expected(2)
+            went_on = time.time()
+            (tmp_path / "go-on").touch()
+            assert earlier.wait(START) != 0
+            print(f"the earlier of two drivers: ended after {time.time() - went_on:.2f} s")
+            assert "Only the newest driver" in (tmp_path / "driver.log").read_text()
+            write_file(source, 2)
+            query.processAllAvailable()
+            query.stop()
+            assert query.exception() is None
+    assert stored(checkpoint) == expected(3)
