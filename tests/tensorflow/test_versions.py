@@ -31,19 +31,23 @@ def constant_model(value: float, outputs: int = 1) -> KerasModel:
     )
 
 
-def test_a_version_is_read_by_tensorflow_and_by_keras_model(
-    tmp_path: Path, spark_cluster: "SparkSession"
-) -> None:
+def test_a_version_is_read_by_tensorflow_and_by_keras_model(tmp_path: Path) -> None:
     models = str(tmp_path / "models")
     assert [constant_model(value).publish(models) for value in (1.5, 2.5)] == [1, 2]
     served = tf.saved_model.load(f"{models}/2").signatures["serving_default"]
     (answer,) = served(tf.zeros([3, 2])).values()
     assert np.asarray(answer).ravel().tolist() == [2.5] * 3
     assert KerasModel.load(f"{models}/1").history == {"loss": [1.5]}
-    newest = KerasModel.load(models)
-    assert newest.history == {"loss": [2.5]}
+    assert KerasModel.load(models).history == {"loss": [2.5]}
+
+
+@pytest.mark.full
+def test_rows_are_scored_with_the_newest_version(tmp_path: Path, spark_cluster: "SparkSession") -> None:
+    models = str(tmp_path / "models")
+    for value in (1.5, 2.5):
+        constant_model(value).publish(models)
     df = spark_cluster.createDataFrame([([0.0, 1.0],)], "features array<float>")
-    for scored in (newest.transform(df), ef.predict(df, models, inputs="features")):
+    for scored in (KerasModel.load(models).transform(df), ef.predict(df, models, inputs="features")):
         assert np.ravel(scored.first()["prediction"]).tolist() == [2.5]  # type: ignore[index]
 
 
