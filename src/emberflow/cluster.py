@@ -315,8 +315,8 @@ class Cluster:
 
         Args:
             data: A DataFrame; or an RDD, for an RDD of results.
-            schema: The columns of the replies to a DataFrame, such as "prediction double, label long"; if left out, one
-                row is asked for now.
+            schema: The columns of the replies to a DataFrame, such as "prediction double, label long"; if left out,
+                one row is asked for now.
             name: The name under which your function takes requests.
 
         Returns:

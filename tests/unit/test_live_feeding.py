@@ -14,7 +14,7 @@ from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._node.live_feeds import LiveFeeds
 from emberflow._task import feeding_task
 from emberflow._task.feeding_task import RoundTask, StreamTask, bring_partition, bring_shard
-from emberflow.errors import ClusterError, ConfigError, DataError, NodeLostError
+from emberflow.errors import ClusterError, ConfigError, DataError, NodeLostError, StartTimeoutError
 from tests.spark import fed_cluster
 from tests.spark.fed_cluster import FedCluster
 from tests.unit.nodes import WITHIN
@@ -165,6 +165,22 @@ def test_a_round_in_which_a_worker_of_a_synchronous_training_is_lost_is_an_error
     cluster = started(spark, ids_of_rounds, tmp_path, workers=3)
     with pytest.raises(NodeLostError, match=r"Rank 1 on 127.0.0.1 must take the rows"):
         cluster.feeding.train(RowsOfALostNode(10, monkeypatch, cluster, rank=1))
+    cluster.stop()
+    cluster.close()
+
+
+def test_idle_nodes_that_do_not_get_ready_are_named(spark: Any, tmp_path: Path) -> None:
+    def idle(rank: int, feeds: LiveFeeds) -> None:
+        if rank == 0:
+            feeds.announce_warm("emberflow-warm-0")
+        feeds.wait_until_over()
+
+    cluster = started(spark, idle, tmp_path, start_timeout=0.3)
+    with pytest.raises(StartTimeoutError, match=r"within 0\.3 s.*Received: worker 1 have not"):
+        cluster.feeding.warm_access()
+    cluster.nodes[1].announce_warm("emberflow-warm-1")
+    names = [starter.name for starter in cluster.feeding.warm_access().starters]
+    assert names == ["emberflow-warm-0", "emberflow-warm-1"]
     cluster.stop()
     cluster.close()
 

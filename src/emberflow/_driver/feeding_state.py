@@ -9,7 +9,7 @@ from emberflow._names import closest
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.live_messages import WARM
-from emberflow.errors import ClusterError, ConfigError, EmberflowError
+from emberflow.errors import ClusterError, ConfigError, EmberflowError, StartTimeoutError
 
 log = logging.getLogger("emberflow")
 
@@ -155,8 +155,18 @@ class FeedingState:
         """Return the names of all nodes' warm starters, by rank, once all are ready."""
         ranks = {node.rank for node in self._plan.nodes}
         with self.changed:
-            self.changed.wait_for(lambda: self.error is not None or ranks <= set(self._starters()))
+            self.changed.wait_for(
+                lambda: self.error is not None or ranks <= set(self._starters()), self._plan.start_timeout
+            )
             self.check()
+            if late := sorted(ranks - set(self._starters())):
+                names = ", ".join(self._plan.nodes[rank].name for rank in late)
+                raise StartTimeoutError(
+                    f"All idle nodes must have imported TensorFlow within {self._plan.start_timeout:g} s of the "
+                    f"first run on them. Received: {names} have not.",
+                    fix="See what these executors' hosts are busy with, or start the cluster with a longer "
+                    "start_timeout.",
+                )
             return self._starters()
 
     def _starters(self) -> dict[int, str]:

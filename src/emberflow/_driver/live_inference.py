@@ -76,7 +76,14 @@ def _declared(schema: Any) -> "StructType":
 
     if isinstance(schema, StructType):
         return schema
-    found = StructType.fromDDL(schema)
+    try:
+        found = StructType.fromDDL(schema)
+    except Exception as error:
+        raise ConfigError(
+            f"`schema` must name the columns of the replies, and their types. Received: schema={schema!r}, which "
+            f"Spark refuses: {str(error).strip().splitlines()[0]}",
+            fix='Pass schema="prediction double, label long", or leave it out.',
+        ) from error
     return found if isinstance(found, StructType) else StructType().add("prediction", found)
 
 

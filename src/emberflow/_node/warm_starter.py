@@ -41,10 +41,12 @@ def main() -> tuple[int, int]:
         sock, _ = listener.accept()
         with sock:
             sock.settimeout(deadlines.HANDSHAKE_TIMEOUT)
+            fds: list[int] = []
             try:
                 fds = _receive(sock, key)
                 pid = os.fork() if fds else -1
-            except OSError:  # the task is gone, or does not speak to us
+            except OSError:  # the task is gone or does not speak to us, or no process can be added
+                _close(fds)
                 continue
             if pid == 0:
                 listener.close()
@@ -82,8 +84,7 @@ def _receive(sock: socket.socket, key: bytes) -> list[int]:
 
 def _answer(sock: socket.socket, pid: int, fds: list[int]) -> None:
     """Give the task a descriptor of its keeper's process."""
-    for fd in fds:
-        os.close(fd)
+    _close(fds)
     try:
         watched = os.pidfd_open(pid)
     except OSError:  # it has ended already, and the task will read that
@@ -94,6 +95,11 @@ def _answer(sock: socket.socket, pid: int, fds: list[int]) -> None:
         pass  # the task is gone: its keeper sees that too
     finally:
         os.close(watched)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _become_node(fds: list[int]) -> tuple[int, int]:
