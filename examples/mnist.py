@@ -4,6 +4,8 @@
     python examples/mnist.py FOLDER --output /models/mnist
     spark-submit --master yarn examples/mnist.py FOLDER      the cluster's Spark
 
+examples/mnist/ has the same as shell scripts, on HDFS or S3: docs/walkthrough-mnist.md.
+
 FOLDER (or the environment's EMBERFLOW_MNIST) holds the four files, gzipped or not, as they are distributed:
 train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte.
 """

@@ -25,6 +25,11 @@ def prepare(page: str, spark: "SparkSession", folder: Path) -> Names:
     return names
 
 
+def records(spark: "SparkSession", folder: Path) -> Names:
+    """Images and labels."""
+    return {"df": pictures(spark).select("image", "label")}
+
+
 def features_and_label(spark: "SparkSession", folder: Path) -> Names:
     """Four numbers and one of three classes."""
     from pyspark.sql import functions as F
@@ -168,6 +173,7 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/data-parallel.md": small_images,
     "docs/estimator.md": features_and_label,
     "docs/feeding.md": features_and_label,
+    "docs/hadoop-tfrecord.md": records,
     "docs/live.md": days,
     "docs/predict.md": models_to_score,
     "docs/streaming.md": clicks,

@@ -16,7 +16,7 @@ from tests.docs.preambles import prepare
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LANGUAGES = {"python", "console", "bash", "text"}
+LANGUAGES = {"python", "console", "bash", "text", "scala", "java", "yaml"}
 # Where a reader has storage that all hosts see, the test has a folder.
 STORAGE = re.compile(r"(?<![\w/.])(?:hdfs:///|s3://bucket/|/shared/|/tmp/|/models/)")
 LARGE = {  # pages whose programs need more than two slots, or GPUs

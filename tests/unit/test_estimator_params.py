@@ -55,7 +55,7 @@ VALUES: dict[str, Any] = {
 
 
 def test_the_signature_spells_out_every_param() -> None:
-    assert set(SIGNATURE) == PARAMS | {"model", "callbacks", "cluster"}
+    assert set(SIGNATURE) == PARAMS | {"model", "callbacks", "cluster", "evaluation"}
     assert {each.kind for each in SIGNATURE.values()} == {inspect.Parameter.KEYWORD_ONLY}
 
 

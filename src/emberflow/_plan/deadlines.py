@@ -52,6 +52,7 @@ PROGRESS_INTERVAL = 0.5  # A bar that changes twice per second looks alive; more
 RING_WAITING_GRACE = 1.0  # A neighbour that is alive says so within this, after its own timeout.
 GOODBYE_TIMEOUT = 10.0  # A rank that never comes to the last exchange must not keep the others.
 LAST_STEP_TIMEOUT = 600.0  # The chief's steps in flight end before its function returns.
+EVALUATION_INTERVAL = 1.0  # An evaluator looks for new checkpoints so often: a listing of one folder.
 FINISH_ANSWER_SHARE = 0.25  # Of exchange_timeout: a worker that waits for others hears in time.
 
 # A live cluster: `_node`, `_task` and `_driver`.

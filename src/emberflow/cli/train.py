@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from emberflow.cli.spark_files import ColumnsOption, FormatOption, MasterOption, ReaderOption
+from emberflow.cli.file_rows import SPARK
+from emberflow.cli.spark_files import (
+    ColumnsOption,
+    FormatOption,
+    InputModeOption,
+    MasterOption,
+    ReaderOption,
+)
 from emberflow.config import RunConfig
 
 # Panels of --help.
@@ -45,6 +52,13 @@ def train(
     source_format: FormatOption = None,
     option: ReaderOption = None,
     columns: ColumnsOption = None,
+    input_mode: InputModeOption = SPARK,
+    evaluation: Annotated[
+        str | None,
+        typer.Option(
+            help="Files of tfrecord or parquet: one more node, the evaluator, evaluates each checkpoint on them."
+        ),
+    ] = None,
     master: MasterOption = None,
     verbose: Annotated[
         bool, typer.Option("--verbose/--quiet", help="Show progress and the nodes' output.")
@@ -103,6 +117,14 @@ def train(
             help="Storage that all nodes share, for checkpoints to resume from.", rich_help_panel=RESTARTS
         ),
     ] = RunConfig.checkpoint_dir,
+    continues: Annotated[
+        bool,
+        typer.Option(
+            "--continue",
+            help="Continue from the newest checkpoint, which must exist; --epochs counts those before too.",
+            rich_help_panel=RESTARTS,
+        ),
+    ] = False,
     max_restarts: Annotated[
         int, typer.Option(min=0, help="Restarts of all nodes after a lost one.", rich_help_panel=RESTARTS)
     ] = RunConfig.max_restarts,
@@ -194,9 +216,12 @@ def train(
       emberflow train model.py s3://bucket/rows.parquet s3://bucket/model --features image --label digit --epochs 3
       --workers 4 --gpus 1 --checkpoint-dir s3://bucket/checkpoints --max-restarts 2 --master spark://my-master:7077
 
+      emberflow train model.py mnist/train model --format tfrecord --input-mode files --features image --label label
+      --workers 2 --evaluation mnist/test --checkpoint-dir checkpoints --tensorboard-dir events --master yarn
+
       spark-submit --master yarn $(emberflow --submit-file) train model.py hdfs:///rows.parquet hdfs:///model ...
     """
-    from emberflow.cli.train_job import run_train
+    from emberflow.cli.train_job import TrainingRows, run_train
 
     params = {
         "featuresCols": features,
@@ -231,11 +256,16 @@ def train(
     }
     code = run_train(
         program=program,
-        rows=rows,
+        rows=TrainingRows(
+            path=rows,
+            source_format=source_format,
+            options=tuple(option or ()),
+            columns=columns,
+            input_mode=input_mode,
+            evaluation=evaluation,
+        ),
         output=output,
-        source_format=source_format,
-        options=option or [],
-        columns=columns,
+        continues=continues,
         master=master,
         params=params,
         more=param or [],

@@ -21,15 +21,17 @@ from emberflow.ml.model_columns import TrainingColumns, tensors_of
 from emberflow.ml.params import TrainingParams, check_param_map, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
-from emberflow.ml.schema_checks import check_columns, check_inputs
+from emberflow.ml.schema_checks import check_columns, check_evaluation, check_inputs
 from emberflow.ml.training import Trained, TrainFunction, Training, file_of
 from emberflow.run import run
 
 if TYPE_CHECKING:
     from pyspark.ml._typing import ParamMap
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from emberflow._feed.file_source import FileSource
     from emberflow.cluster import Cluster
+    from emberflow.ml.file_fit import Files
     from emberflow.ml.stream_fit import StreamingFit
     from emberflow.result import Result
 
@@ -46,6 +48,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         model: A compiled Keras model, or a function without arguments that builds one.
         callbacks: Keras callbacks; those that write files do so on the chief only.
         cluster: An idle cluster, ``ef.cluster(workers=2)``, whose nodes train: a second `fit` imports no TensorFlow.
+        evaluation: ``ef.TFRecords(...)`` or ``ef.Parquet(...)``: one more node, the evaluator, evaluates each
+            checkpoint on all rows of these files while the others train. Needs `checkpointDir`.
         featuresCol: The feature column.
         featuresCols: Several feature columns: one for each input of the model, or concatenated for its only input.
         labelCol: The label column.
@@ -109,6 +113,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         model: "Callable[[], Any] | Any" = None,
         callbacks: "Sequence[Any] | None" = None,
         cluster: "Cluster | None" = None,
+        evaluation: "FileSource | None" = None,
         featuresCol: str = "features",
         featuresCols: Sequence[str] | None = None,
         labelCol: str = "label",
@@ -160,6 +165,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         self.model = model
         self.callbacks = list(callbacks or [])
         self.cluster = cluster
+        self.evaluation = evaluation
         self._setDefault(**defaults_of(KerasEstimator))
         # Only what was passed is set: other Params keep their defaults, which a model may replace by its own.
         self._set_passed(self._input_kwargs)
@@ -173,6 +179,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
             self.setCallbacks(params["callbacks"])
         if "cluster" in params:
             self.setCluster(params["cluster"])
+        if "evaluation" in params:
+            self.setEvaluation(params["evaluation"])
         return self._set_passed(params)
 
     def _set_passed(self, given: dict[str, Any]) -> "KerasEstimator":
@@ -197,6 +205,11 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
     def setCluster(self, cluster: "Cluster | None") -> "KerasEstimator":
         """Set the idle cluster whose nodes train; it is not saved with the estimator."""
         self.cluster = cluster
+        return self
+
+    def setEvaluation(self, evaluation: "FileSource | None") -> "KerasEstimator":
+        """Set the files that an evaluator evaluates checkpoints on; they are not saved with the estimator."""
+        self.evaluation = evaluation
         return self
 
     def write(self) -> EstimatorWriter:  # type: ignore[override] # Spark's own needs the JVM
@@ -256,14 +269,38 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         publishing = Publishing(publish_to=publishTo, every=publishEvery, keep=keepVersions)
         return fit_stream(self, dataset, checkpointDir, publishing, trigger, queryName)
 
+    def fitFiles(
+        self, source: "Files", *, validation: "Files | None" = None, spark: "SparkSession | None" = None
+    ) -> KerasModel:
+        """Train on files that the nodes read themselves, without a DataFrame.
+
+        Args:
+            source: ``ef.TFRecords(...)`` or ``ef.Parquet(...)`` with the columns of features and labels.
+            validation: Files to validate on after each epoch.
+            spark: The session; the active one if left out.
+
+        Raises:
+            ConfigError: A column is missing, or the Params split rows that Spark does not see.
+        """
+        from emberflow.ml.file_fit import fit_files
+
+        return fit_files(self, source, validation, spark)
+
     def _fit(self, dataset: "DataFrame") -> KerasModel:
-        self._check_gpus()
         training, data = self._training(dataset)
+        return self._train(training, data, dataset.sparkSession)
+
+    def _train(self, training: Training, data: Mapping[str, Any], spark: "SparkSession | None") -> KerasModel:
+        """Run the training on these rows, by name."""
+        self._check_gpus()
         options = run_options(self)
+        if self.evaluation is not None:
+            check_evaluation(options)
+            options["evaluator"] = True
         if self.cluster is not None and options["workers"] == "auto":
             options["workers"] = self.cluster.workers
         train = TrainFunction(training)
-        result = run(train, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
+        result = run(train, data=data, spark=spark, cluster=self.cluster, **options)
         return self._model_of(result.value, result)
 
     def _model_of(self, trained: Trained, result: "Result | None" = None) -> KerasModel:
@@ -287,31 +324,33 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         """Return the description of the training, and the rows by name."""
         columns = self._columns(dataset)
         data = self._split(dataset, columns)
-        return (
-            Training(
-                **self._shipped_model(),
-                compiling={
-                    name: self.getOrDefault(name)
-                    for name in ("loss", "optimizer", "metrics")
-                    if self.isDefined(name)
-                },
-                callbacks=cloudpickle.dumps(self.callbacks) if self.callbacks else b"",
-                columns=columns,
-                batch_size=self.getOrDefault("batchSize"),
-                epochs=self.getOrDefault("epochs"),
-                shuffle=self.getOrDefault("shuffle"),
-                seed=self.getOrDefault("seed"),
-                exact=self.getOrDefault("exact"),
-                has_validation="validation" in data,
-                checkpoint_steps=self.getOrDefault("checkpointSteps"),
-                pad_to=self.getOrDefault("padTo"),
-                pad_value=self.getOrDefault("padValue") if self.isDefined("padValue") else None,
-                strategy=self.getOrDefault("strategy"),
-                sync_interval=self.getOrDefault("syncInterval"),
-                combiner=self.getOrDefault("combiner"),
-                tensorboard=self.getOrDefault("tensorboardDir") if self.isDefined("tensorboardDir") else None,
-            ),
-            data,
+        return self._describe(columns, has_validation="validation" in data), data
+
+    def _describe(self, columns: TrainingColumns, *, has_validation: bool) -> Training:
+        """Return the description of a training on these columns."""
+        return Training(
+            **self._shipped_model(),
+            compiling={
+                name: self.getOrDefault(name)
+                for name in ("loss", "optimizer", "metrics")
+                if self.isDefined(name)
+            },
+            callbacks=cloudpickle.dumps(self.callbacks) if self.callbacks else b"",
+            columns=columns,
+            batch_size=self.getOrDefault("batchSize"),
+            epochs=self.getOrDefault("epochs"),
+            shuffle=self.getOrDefault("shuffle"),
+            seed=self.getOrDefault("seed"),
+            exact=self.getOrDefault("exact"),
+            has_validation=has_validation,
+            checkpoint_steps=self.getOrDefault("checkpointSteps"),
+            pad_to=self.getOrDefault("padTo"),
+            pad_value=self.getOrDefault("padValue") if self.isDefined("padValue") else None,
+            strategy=self.getOrDefault("strategy"),
+            sync_interval=self.getOrDefault("syncInterval"),
+            combiner=self.getOrDefault("combiner"),
+            tensorboard=self.getOrDefault("tensorboardDir") if self.isDefined("tensorboardDir") else None,
+            evaluation=self.evaluation,
         )
 
     def _shipped_model(self) -> dict[str, bytes]:

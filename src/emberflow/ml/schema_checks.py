@@ -1,9 +1,10 @@
 """What the schema of a DataFrame tells of a training that cannot work, before anything starts."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from emberflow._choices import STRATEGIES
 from emberflow._feed.element_types import BYTES
 from emberflow._names import closest
 from emberflow._score.model_facts import Tensor
@@ -45,6 +46,18 @@ def check_columns(
             "A validation indicator column must be boolean. "
             f"Received: {indicator!r} of type {kinds[indicator]}.",
             fix=f'Cast it: df.withColumn("{indicator}", df["{indicator}"].cast("boolean")).',
+        )
+
+
+def check_evaluation(options: Mapping[str, Any]) -> None:
+    """Refuse an evaluator that would find no checkpoints; `options` are those of `ef.run`."""
+    strategy = options["strategy"]
+    if not options.get("checkpoint_dir") or STRATEGIES[strategy].is_asynchronous:
+        folder = options.get("checkpoint_dir")
+        raise ConfigError(
+            "An evaluator evaluates the checkpoints of a synchronous training. "
+            f"Received: checkpointDir={folder!r}, strategy={strategy!r}.",
+            fix='Pass checkpointDir="hdfs:///..." and strategy="data_parallel", or leave evaluation out.',
         )
 
 

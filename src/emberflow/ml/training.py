@@ -21,6 +21,7 @@ from emberflow.ml.padded_columns import columns_to_pad
 from emberflow.ml.row_checks import check_rows
 
 if TYPE_CHECKING:
+    from emberflow._feed.file_source import FileSource
     from emberflow._node.context import Context
     from emberflow._node.round_feed import Round
 
@@ -43,6 +44,7 @@ class Training:
         sync_interval: Steps between two exchanges with the server, for "periodic".
         combiner: How a server merges the update of a worker, for "periodic".
         tensorboard: Folder for event files, or None.
+        evaluation: Files that the evaluator evaluates checkpoints on; None without an evaluator.
     """
 
     keras_file: bytes | None = field(default=None, repr=False)
@@ -63,6 +65,7 @@ class Training:
     sync_interval: int = 100
     combiner: Any = "delta"
     tensorboard: str | None = None
+    evaluation: "FileSource | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +98,17 @@ class TrainFunction:
         """The size of the model before training; the trained one has the optimizer's variables too."""
         return len(self.training.keras_file or b"")
 
-    def __call__(self, ctx: "Context") -> Trained | None:
+    def __call__(self, ctx: "Context") -> "Trained | dict[str, float] | None":
         """Train on this node."""
         return train(self.training, ctx)
 
 
-def train(training: Training, ctx: "Context") -> Trained | None:
-    """Train on this node together with the others; the chief returns the model."""
+def train(training: Training, ctx: "Context") -> "Trained | dict[str, float] | None":
+    """Train on this node together with the others; the chief returns the model, an evaluator its last metrics."""
+    if ctx.role == "evaluator":
+        from emberflow.ml.evaluation import evaluate_checkpoints
+
+        return evaluate_checkpoints(training, ctx)
     from emberflow.ml.trainers import TRAINERS  # imports Keras
 
     return TRAINERS[training.strategy](training, ctx)

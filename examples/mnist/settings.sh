@@ -1,0 +1,20 @@
+# Where the walk-through runs, and where its files are. Each value can be set in the environment:
+#
+#   MASTER=yarn ./train_with_spark.sh
+#   MASTER=spark://my-master:7077 MNIST=s3a://my-bucket/mnist ./train_with_spark.sh
+#   MASTER='local[3]' ./train_with_spark.sh
+set -euo pipefail
+
+MASTER=${MASTER:-yarn}
+MNIST=${MNIST:-mnist}     # without a scheme: on the cluster's default file system, below your home there
+WORKERS=${WORKERS:-2}
+EPOCHS=${EPOCHS:-3}
+PARTITIONS=${PARTITIONS:-10}
+
+# Nodes have a slot each: two workers, and the evaluator of train_with_files.sh.
+read -r -a submit_options <<< "${SUBMIT_OPTIONS:---num-executors 3 --executor-cores 1 --executor-memory 2g}"
+program=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/model.py
+
+submit() {
+    spark-submit --master "$MASTER" "${submit_options[@]}" "$(emberflow --submit-file)" "$@"
+}
