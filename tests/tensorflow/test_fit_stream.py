@@ -78,7 +78,11 @@ def test_a_model_keeps_learning_and_publishes_versions(
 
 @pytest.mark.parametrize(
     ("params", "says"),
-    [({"strategy": "periodic"}, "synchronously"), ({"validationSplit": 0.1}, "no rows to validate on")],
+    [
+        ({"strategy": "periodic"}, "synchronously"),
+        ({"validationSplit": 0.1}, "no rows to validate on"),
+        ({"cluster": object()}, "nodes of its own"),
+    ],
 )
 def test_params_that_do_not_go_with_a_stream_are_refused(
     params: dict[str, Any], says: str, spark_cluster: "SparkSession", tmp_path: Path

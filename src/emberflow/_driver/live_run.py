@@ -158,22 +158,27 @@ class _Listener:
         self._run = run
         self._parts = parts
         self._feeding: LiveFeeding | None = None
+        # Nodes may be faster than Spark, which has yet to say that its job has ended.
         self._early: list[tuple[int, Message]] = []
+        self._returned: list[int] = []
 
     def on_up(self, endpoints: list[dict[str, str]]) -> None:
         self._feeding = self._run.on_up(self._parts, endpoints)
         for rank, message in self._early:
             self._feeding.on_message(rank, message)
+        for rank in self._returned:
+            self._feeding.node_ended(rank)
 
     def on_message(self, rank: int, message: Message) -> None:
         if self._feeding is None:
-            # Nodes may be faster than Spark, which has yet to say that its job has ended.
             self._early.append((rank, message))
         else:
             self._feeding.on_message(rank, message)
 
     def on_returned(self, rank: int) -> None:
-        if self._feeding is not None:
+        if self._feeding is None:
+            self._returned.append(rank)
+        else:
             self._feeding.node_ended(rank)
 
     def on_failed(self, error: EmberflowError) -> None:

@@ -162,6 +162,11 @@ def fit_stream(
 
 def _check_params(estimator: "KerasEstimator") -> None:
     """Refuse Params that do not go with a stream."""
+    if estimator.cluster is not None:
+        raise ConfigError(
+            "A stream has nodes of its own, which stay up. Received: an estimator with an idle cluster.",
+            fix="Take it off before: estimator.setCluster(None).fitStream(...).",
+        )
     strategy = estimator.getOrDefault("strategy")
     if STRATEGIES[strategy].is_asynchronous:
         raise ConfigError(
