@@ -13,7 +13,12 @@ from typer.testing import CliRunner
 
 from emberflow.cli.main import app
 
-STAYS = {"demo", "doctor", "local-cluster"}  # start a Spark of their own; tests/ has them
+STAYS = {
+    "demo",
+    "doctor",
+    "local-cluster",
+    "local-hadoop",
+}  # start a Spark or Hadoop of their own; tests/ has them
 PATHS = ("program", "rows", "model", "output", "source", "target")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 NUMBER = re.compile(r"\d+(?:\.\d+)*(?:\.dev\d+)?")

@@ -32,7 +32,7 @@ def test_version() -> None:
     assert said_to("--version") == f"emberflow {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "doctor", "local-cluster"])
+@pytest.mark.parametrize("command", ["demo", "doctor", "local-cluster", "local-hadoop"])
 def test_every_command_teaches_by_example(command: str) -> None:
     assert command in said_to("--help")
     assert f"emberflow {command} --" in said_to(command, "--help")

@@ -82,6 +82,10 @@ MAX_FILE_AGE = 7 * 86400.0  # The default of the option `maxFileAge`, as of Spar
 # This machine: `local` and `cli`.
 
 CLUSTER_START_TIMEOUT = 90.0  # Several JVMs start at the same time, on few cores.
+MAVEN_TIMEOUT = 900.0  # Maven brings 100 MB of jars the first time, over a slow line.
+HADOOP_START_TIMEOUT = 180.0  # Four JVMs start at the same time, on few cores; the first formats its folder.
+HADOOP_COMMAND_TIMEOUT = 120.0  # A command of Hadoop's shell tries a server that is away for some time.
+HADOOP_POLL = 0.1  # The NameNode offers nothing to wait on for its data nodes.
 DAEMONS_END_TIMEOUT = 15.0  # A JVM is killed at once; its folder may be large, or on a slow disk.
 JAVA_PROBE_TIMEOUT = 30.0  # A JVM that prints its version, on a machine that is busy.
 IMPORT_TIMEOUT = 120.0  # TensorFlow from a cold or shared disk.

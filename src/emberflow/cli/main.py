@@ -130,6 +130,27 @@ def local_cluster(
     raise typer.Exit(run_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory))
 
 
+@app.command("local-hadoop")
+def local_hadoop(
+    yarn: Annotated[bool, typer.Option(help="Start YARN too, to submit programs to.")] = True,
+    data_nodes: Annotated[int, typer.Option(min=1, help="DataNode processes of HDFS.")] = 1,
+) -> None:
+    """Run a real Hadoop on this machine, HDFS and YARN, until you press Ctrl-C.
+
+    NameNode, DataNodes, ResourceManager and NodeManager on free loopback ports. Maven brings their jars the first
+    time. No process and no file is left afterwards, the files on this HDFS included.
+
+    For example:
+
+      emberflow local-hadoop
+
+      emberflow local-hadoop --no-yarn --data-nodes 2
+    """
+    from emberflow.cli.local_hadoop import run_hadoop
+
+    raise typer.Exit(run_hadoop(yarn=yarn, data_nodes=data_nodes))
+
+
 for command in (train, predict, show):
     app.command()(command)
 

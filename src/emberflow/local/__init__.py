@@ -1,1 +1,1 @@
-"""Spark on this machine: the Java that runs it, its daemons, and a local cluster for tests, demos and development."""
+"""Spark and Hadoop on this machine: their Java, their daemons, local clusters for tests, demos and development."""

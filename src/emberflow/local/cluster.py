@@ -18,7 +18,7 @@ from emberflow._environment import variables_set
 from emberflow._plan import deadlines
 from emberflow.config import check_count
 from emberflow.errors import ClusterError, ConfigError
-from emberflow.local.daemons import Daemon, DaemonGroup, daemon_group, wait_until_ready
+from emberflow.local.daemons import Daemon, DaemonGroup, daemon_group, own_environment, wait_until_ready
 from emberflow.local.java import find_java_home
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 SECRET = "spark.authenticate.secret"
 
-# Settings of another Spark, and options for every JVM or TensorFlow, must not affect this one.
-_FOREIGN = re.compile(
-    r"SPARK_|PYSPARK_|HADOOP_|YARN_|_?JAVA_|JDK_JAVA_OPTIONS|TF_CONFIG|EMBERFLOW_RUN|_PYSPARK"
-)
 # Small heaps and the serial collector: Master and Workers have little to do, and start faster with them.
 _DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
@@ -224,8 +220,7 @@ def _environment(folder: Path) -> dict[str, str]:
     conf, scratch = folder / "conf", folder / "tmp"
     conf.mkdir()  # empty, so that no spark-env.sh or spark-defaults.conf is read
     scratch.mkdir()
-    env = {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}
-    env |= _spark_basics()
+    env = own_environment() | _spark_basics()
     env |= {
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), env.get("PATH", os.defpath))),
         "PYSPARK_PYTHON": sys.executable,

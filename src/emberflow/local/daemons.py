@@ -1,6 +1,7 @@
 """Child processes in the background that never outlive their owner, and their folder."""
 
 import contextlib
+import os
 import queue
 import re
 import shutil
@@ -18,13 +19,28 @@ from emberflow.errors import ClusterError, StartTimeoutError
 
 TAIL_LINES = 25  # of a log in an error: they fit on one screen
 
-# Reads the number of a process group, then waits for the end of its input, which comes when the owner closes the
-# pipe or is killed. A process may be creating a file when it is killed, so the folder is deleted in several tries.
+# Settings of another Spark or Hadoop, and options for every JVM or TensorFlow, must not affect ours.
+_FOREIGN = re.compile(
+    r"SPARK_|PYSPARK_|HADOOP_|YARN_|_?JAVA_|JDK_JAVA_OPTIONS|TF_CONFIG|EMBERFLOW_RUN|_PYSPARK"
+)
+
+MARK = "EMBERFLOW_DAEMONS"  # in the environment of all children at any depth: the folder of their group
+
+# Waits for the end of its input, which comes when the owner closes the pipe or is killed. Then it kills what carries
+# the mark: containers of YARN are in sessions of their own, so a process group would not do. A process may be
+# creating a file when it is killed, so the folder is deleted in several tries.
 _KEEPER = """
 trap '' HUP INT TERM
-read -r group
 read -r _
-[ -z "$group" ] || kill -9 "-$group"
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+  marked=$(grep -l -z -x -F "$2=$1" /proc/[0-9]*/environ 2>/dev/null)
+  [ -n "$marked" ] || break
+  for file in $marked; do
+    process=${file#/proc/}
+    kill -9 "${process%/environ}" 2>/dev/null
+  done
+  sleep 0.1
+done
 for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1; done
 """
 
@@ -39,7 +55,7 @@ class Daemon(NamedTuple):
 
 
 class DaemonGroup:
-    """Children in one process group, with one folder; a keeper process ends both when the owner exits."""
+    """Children with one folder; a keeper process ends them, and what they have started, when the owner exits."""
 
     def __init__(self, folder: Path, keeper: subprocess.Popen[bytes]) -> None:
         self.folder = folder
@@ -55,29 +71,31 @@ class DaemonGroup:
             env: Its complete environment.
             ready_pattern: A regular expression with one group; `wait_until_ready` returns what the group matched.
         """
-        leader = self._daemons[0].process.pid if self._daemons else 0
         process = subprocess.Popen(
             command,
-            env=dict(env),
+            env=self.marked(env),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            process_group=leader,  # its own group: the owner alone handles Ctrl-C in the terminal
+            process_group=0,  # its own group: the owner alone handles Ctrl-C in the terminal
         )
         daemon = Daemon(name, process, self.folder / f"{name}.log", queue.SimpleQueue())
         self._daemons.append(daemon)
-        if not leader:
-            self._tell_keeper(process.pid)
         threading.Thread(
             target=_pump, args=(daemon, re.compile(ready_pattern)), name=f"log of {name}", daemon=True
         ).start()
         return daemon
 
-    def _tell_keeper(self, group: int) -> None:
-        pipe = _opened(self._keeper.stdin)
-        pipe.write(b"%d\n" % group)
-        pipe.flush()
+    def marked(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment whose processes end with this group."""
+        return {**env, MARK: str(self.folder)}
+
+    def kill(self, daemon: Daemon) -> None:
+        """Kill one child, as a crash of its machine does; returns when it has ended."""
+        daemon.process.kill()
+        daemon.process.wait()
+        self._daemons.remove(daemon)
 
     def end(self) -> None:
         """Kill all children and delete the folder; returns when that is done."""
@@ -91,11 +109,16 @@ class DaemonGroup:
 
 
 @contextlib.contextmanager
-def daemon_group(prefix: str) -> Iterator[DaemonGroup]:
-    """Hold a group of children, and a folder that only this user can enter, for the length of the block."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+def daemon_group(prefix: str, parent: Path | None = None) -> Iterator[DaemonGroup]:
+    """Hold a group of children, and a folder that only this user can enter, for the length of the block.
+
+    Args:
+        prefix: The beginning of the folder's name.
+        parent: Where the folder is made; None is the folder for temporary files.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     keeper = subprocess.Popen(
-        ["/bin/sh", "-c", _KEEPER, "emberflow-keeper", str(folder)],
+        ["/bin/sh", "-c", _KEEPER, "emberflow-keeper", str(folder), MARK],
         stdin=subprocess.PIPE,
         start_new_session=True,
         cwd="/",
@@ -129,6 +152,11 @@ def wait_until_ready(daemon: Daemon, deadline: float) -> str:
             fix="Look at the log above; `emberflow doctor` checks Java, ports and host names.",
         )
     return matched
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment of this process without the settings of another Spark or Hadoop."""
+    return {name: value for name, value in os.environ.items() if not _FOREIGN.match(name)}
 
 
 def log_tail(log: Path) -> str:
