@@ -36,6 +36,7 @@ SETTINGS = {
 CONNECT_SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
+    "spark.hadoop.fs.defaultFS": "file:///",  # a client cannot read it otherwise, and asks for it
 }
 
 

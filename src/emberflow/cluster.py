@@ -116,6 +116,7 @@ def cluster(
         ...     cluster.train(tuesday, epochs=2)
     """
     from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
+    from emberflow._driver.paths import with_resolved_paths
     from emberflow._node.idle import stay_idle
 
     config = RunConfig(
@@ -148,6 +149,7 @@ def cluster(
     if fn is None:
         config = _idle(config)
     session = spark or active_session()
+    config = with_resolved_paths(session, config)
     facts = read_facts(session, config.gpu_resource)
     check_facts(facts, config)
     return Cluster(_started(session, fn or stay_idle, config, facts), session, is_idle=fn is None)
@@ -439,15 +441,15 @@ class Cluster:
         publisher: "Publisher | None" = None,
     ) -> "StreamingQuery":
         """Start the query of a stream; see `train_stream`."""
-        from emberflow._driver.checkpoint_plan import absolute
         from emberflow._driver.interpreter import is_connect
+        from emberflow._driver.paths import resolve_path
         from emberflow._driver.stream_training import NodesModel, StreamTraining, check_stream, start_query
 
         check_count("epochs", epochs)
         check_stream(stream, checkpoint, is_connect=is_connect(stream.sparkSession))
         self._run.feeding()  # raises if the cluster is over
         self._model = self._model or NodesModel()
-        folder = absolute(checkpoint)
+        folder = resolve_path(stream.sparkSession, checkpoint)
         training = StreamTraining(
             folder, self._through, self._model, name=name, epochs=epochs, publisher=publisher
         )

@@ -120,7 +120,8 @@ def run(
     """
     from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
     from emberflow._driver.interpreter import is_connect
-    from emberflow._driver.row_routing import data_spec, read_data
+    from emberflow._driver.paths import with_resolved_paths
+    from emberflow._driver.row_routing import data_spec, read_data, with_resolved_files
     from emberflow._driver.shipping import shipment_of
     from emberflow._driver.supervisor import Program
 
@@ -163,6 +164,8 @@ def run(
     )
     run_data = read_data(data)
     session = spark or run_data.session or (cluster.spark if cluster else active_session())
+    config = with_resolved_paths(session, config)
+    run_data = with_resolved_files(session, run_data)
     with closing(shipment_of(fn, is_connect=is_connect(session))) as shipment:
         facts = read_facts(session, config.gpu_resource)
         check_facts(facts, config)

@@ -85,7 +85,8 @@ def run_parallel(
         server = ValueServer(timeout=plan.exchange_timeout, shipment=Shipment(size=0), events=hub.events)
         held.callback(server.close)
         hub.on_values = server.admit
-        orders = TaskSpec(plan=plan, key=key, fn=payload, values=ValuePlan(row_limit=facts.result_limit))
+        values = ValuePlan(row_limit=facts.result_limit)
+        orders = TaskSpec(plan=plan, key=key, fn=payload, values=values, storage=facts.storage)
         rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
         return _results(rows, server, time.monotonic() - started)
 
@@ -106,6 +107,7 @@ def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> 
         gpus=gpus,
         gpu_resource=facts.gpu_resource,
         encrypts_files=facts.encrypts_files,
+        paths=facts.paths,
     )
 
 

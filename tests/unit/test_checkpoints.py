@@ -219,13 +219,6 @@ def test_an_attempt_without_checkpoints_can_be_dropped(folder: str, tmp_path: Pa
     assert storage.exists(full.own)
 
 
-def test_a_relative_folder_is_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = plan_checkpoints("shared", "run")
-    assert plan.folder == str(tmp_path / "shared")
-    assert Path(plan.probe).exists()
-
-
 @pytest.mark.parametrize("step", [-1, 2.5, "3", None])
 def test_a_step_is_a_whole_number(tmp_path: Path, step: object) -> None:
     chief = chief_of(plan_checkpoints(str(tmp_path / "shared"), "run"), tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import emberflow.run  # noqa: F401 - the package's name `run` is the function
+from emberflow._driver import cluster_facts
 from emberflow._driver.cluster_facts import (
     ENCRYPTION,
     FILE_ENCRYPTION,
@@ -22,6 +23,7 @@ from emberflow._driver.interpreter import DRIVER_PYTHON
 from emberflow._driver.run_plan import make_plan
 from emberflow._driver.slots import check_slots
 from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
+from emberflow._plan.path_rules import PathRules
 from emberflow._plan.roles import assign_roles
 from emberflow._protocol.outcome import Outcome, ValueRoute, outcome_in
 from emberflow._task import node_setup as setup
@@ -31,6 +33,7 @@ from emberflow._task.node_task import outcome_rows
 from emberflow._task.task_spec import TaskSpec
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, DataError, EmberflowError, EncryptionError, RunCancelledError
+from emberflow.storage import StorageSettings
 from tests.unit.nodes import outcome_of, plan_of
 
 CLASSIC = ClusterFacts(is_connect=False, master="spark://a:7077")
@@ -52,6 +55,13 @@ def session_with(**settings: str) -> Any:
         getConf=lambda: SimpleNamespace(get=conf.get), master="spark://a:7077", applicationId="app"
     )
     return SimpleNamespace(conf=SimpleNamespace(get=conf.get), sparkContext=context)
+
+
+@pytest.fixture(autouse=True)
+def without_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These sessions have no JVM that could be asked for Hadoop's settings."""
+    monkeypatch.setattr(cluster_facts, "path_rules_of", lambda _: PathRules())
+    monkeypatch.setattr(cluster_facts, "storage_settings_of", lambda _: StorageSettings())
 
 
 @pytest.mark.parametrize("spelling", ["true", "TRUE", "True", " true "])

@@ -17,7 +17,7 @@ from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import frame_one, masked
 from emberflow.tfrecord.compression import CODECS, Codec
-from emberflow.tfrecord.input_files import FilePart, find_files, folder_of, qualified, split_files
+from emberflow.tfrecord.input_files import FilePart, find_files, folder_of, split_files
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
 from emberflow.tfrecord.record_files import writing
@@ -138,22 +138,6 @@ def test_other_file_systems() -> None:
     storage.write_bytes("memory://tfrecord-paths/x.tfrecord", numbers(0, 3))
     storage.write_bytes("memory://tfrecord-paths/y.tfrecord.gz", gzip.compress(numbers(3, 5)))
     assert xs(rows_of("memory://tfrecord-paths")) == [0, 1, 2, 3, 4]
-
-
-def test_a_bare_path_is_in_hadoops_default_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
-    assert qualified("/data") == "/data"
-    (tmp_path / "core-site.xml").write_text(
-        "<configuration><property><name>fs.defaultFS</name><value>hdfs://name:9000</value></property></configuration>"
-    )
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv("HADOOP_USER_NAME", "eve")
-    assert qualified("/data") == "hdfs://name:9000/data"
-    assert qualified("data") == "hdfs://name:9000/user/eve/data"
-    assert qualified("file:/data") == "file:/data"
-    assert qualified("s3://b/data") == "s3://b/data"
 
 
 def test_folders_with_values_become_columns(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ CLAIM = "_claim"
 
 def plan_checkpoints(folder: str, run_id: str) -> CheckpointPlan:
     """Choose the attempt's own folder and what it starts from, and leave a claim there."""
-    folder = absolute(folder)
     found = attempts_in(folder)
     number = found[-1][0] + 1 if found else 0
     own = storage.join(folder, f"attempt-{number:05d}-{run_id}")
@@ -26,12 +25,3 @@ def drop_if_empty(plan: CheckpointPlan) -> None:
     """Delete the attempt's folder if nothing was saved. Only once all of its nodes have ended."""
     if not steps_of(plan.own):
         storage.delete(plan.own)
-
-
-def absolute(folder: str) -> str:
-    """Return a local path in full: executors have another working directory."""
-    if not storage.is_local(folder):
-        return folder
-    from fsspec.core import url_to_fs
-
-    return str(url_to_fs(folder)[1])

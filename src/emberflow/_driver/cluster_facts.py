@@ -2,13 +2,17 @@
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberflow._driver.interpreter import is_connect, is_local
+from emberflow._driver.paths import path_rules_of
+from emberflow._driver.storage_settings import storage_settings_of
+from emberflow._plan.path_rules import PathRules
 from emberflow._protocol.sockets import unbracketed
 from emberflow.config import PortRange, RunConfig, check_resource, parse_port_range
 from emberflow.errors import ClusterError, ConfigError, EncryptionError
+from emberflow.storage import StorageSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +53,8 @@ class ClusterFacts:
         parameter_servers: NUM_TF_PS of the executors' environment as it stands there, for ps="auto".
         port_range: The setting spark.emberflow.portRange.
         result_limit: Most bytes that a job may bring back as rows, with some room for Spark's own; 0 for any number.
+        paths: Which URLs are meant by paths without a scheme.
+        storage: Hadoop's settings, with which nodes and tasks open URLs.
     """
 
     is_connect: bool
@@ -65,6 +71,8 @@ class ClusterFacts:
     parameter_servers: str = "0"
     port_range: PortRange | None = None
     result_limit: int = 0
+    paths: PathRules = field(default_factory=PathRules)
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
     @property
     def is_local(self) -> bool:
@@ -108,6 +116,8 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
             gpu_resource=gpu,
             port_range=_port_range(spark),
             result_limit=result_limit(spark.conf.get(RESULT_LIMIT, "1g")),
+            paths=path_rules_of(spark),
+            storage=storage_settings_of(spark),
         )
     context = spark.sparkContext
     conf = context.getConf()
@@ -131,6 +141,8 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
         parameter_servers=conf.get(PARAMETER_SERVERS) or "0",
         port_range=_port_range(spark),
         result_limit=result_limit(conf.get(RESULT_LIMIT) or "1g"),
+        paths=path_rules_of(spark),
+        storage=storage_settings_of(spark),
     )
 
 

@@ -8,9 +8,10 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from emberflow._driver.paths import resolve_path
 from emberflow._driver.spark_versions import REPARTITION_BY_ID, offers
 from emberflow._feed.arrays import KEY, RESERVED
 from emberflow._feed.file_source import FileSource
@@ -22,6 +23,8 @@ from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+Source = TypeVar("Source", bound=FileSource)
 
 RANK = "__ef_rank"
 TRAIN = "train"
@@ -76,6 +79,21 @@ def read_data(data: Any) -> RunData:
                 fix="Pass data=df, or data={'train': df, 'validation': other}.",
             )
     return RunData(frames=frames, files=files)
+
+
+def with_resolved_files(spark: "SparkSession", data: RunData) -> RunData:
+    """Return the data with the paths of file sources resolved."""
+    return replace(
+        data, files={name: with_resolved_path(spark, source) for name, source in data.files.items()}
+    )
+
+
+def with_resolved_path(spark: "SparkSession | None", source: Source) -> Source:
+    """Return a file source with its path resolved; a source of your own resolves its paths itself."""
+    if not hasattr(source, "with_resolved_path"):
+        return source
+    resolved: Source = source.with_resolved_path(functools.partial(resolve_path, spark))
+    return resolved
 
 
 def data_spec(data: RunData, config: RunConfig) -> DataSpec:

@@ -54,6 +54,7 @@ def make_plan(
         port_range=parse_port_range("port_range", config.port_range)
         if config.port_range
         else facts.port_range,
+        paths=facts.paths,
         is_live=is_live,
         is_local=facts.is_local,
     )

@@ -205,7 +205,15 @@ def _task_spec(program: Program, plan: RunPlan, key: bytes, facts: ClusterFacts)
         least_bytes=program.least_value,
         row_limit=facts.result_limit,
     )
-    return TaskSpec(plan=plan, key=key, fn=fn, data=program.spec, values=values, warm=program.warm)
+    return TaskSpec(
+        plan=plan,
+        key=key,
+        fn=fn,
+        data=program.spec,
+        values=values,
+        warm=program.warm,
+        storage=facts.storage,
+    )
 
 
 def _is_driver_unreachable(plan: RunPlan, facts: ClusterFacts) -> bool:

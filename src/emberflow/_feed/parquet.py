@@ -1,7 +1,7 @@
 """Parquet as a file source."""
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -50,6 +50,10 @@ class Parquet:
         names = ("columns", "filters")
         options = [f"{name}={getattr(self, name)!r}" for name in names if getattr(self, name) is not None]
         return f"Parquet({', '.join([repr(self.path), *options])})"
+
+    def with_resolved_path(self, resolve: Callable[[str], str]) -> "Parquet":
+        """Return the same source with the URL that its path means."""
+        return Parquet(resolve(self.path), columns=self.columns, filters=self.filters)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "columns": self.columns, "filters": self.filters}  # no open files

@@ -94,7 +94,8 @@ class Checkpoints:
     def _here(self, url: str) -> Checkpoint:
         # No process deletes what an attempt starts from; the chief deletes its own only when it saves.
         is_safe = self._writes or url == self._plan.resume_from
-        path = Path(url) if is_safe and storage.is_local(url) else self._copied(url)
+        local = storage.local_path(url) if is_safe else None
+        path = local or self._copied(url)
         return Checkpoint(step=_step_of(url), path=path, url=url)
 
     def _copied(self, url: str) -> Path:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
-from emberflow._node.exporting import export_model
 from emberflow._node.live_context import LiveContext
 from emberflow._node.row_access import RowAccess
 from emberflow._node.serving import Serving
+from emberflow._node.storage_access import StorageAccess
 from emberflow._node.strategy_services import StrategyServices
+from emberflow._plan.path_rules import PathRules
 from emberflow._plan.tf_config import ClusterSpec, TFConfig
 from emberflow._protocol.codec import Message
 from emberflow._protocol.outcome import MetricReport
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context(Serving, RowAccess, LiveContext):
+class Context(Serving, RowAccess, LiveContext, StorageAccess):
     """One node's view of the run, given to your function.
 
     Attributes:
@@ -54,6 +55,7 @@ class Context(Serving, RowAccess, LiveContext):
     checkpoint_dir: str | None
     _checkpoints: Checkpoints | None = field(repr=False)
     _services: StrategyServices = field(repr=False)
+    _paths: PathRules = field(default_factory=PathRules, repr=False)
     _is_asynchronous: bool = field(default=False, repr=False)
     _allows_tf_servers: bool = field(default=True, repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
@@ -146,15 +148,3 @@ class Context(Serving, RowAccess, LiveContext):
         from emberflow.strategies.data_parallel.distribute import distribute
 
         return distribute(model, self._services.parallel.transport(), seed=seed, exact=exact)
-
-    def export(self, model: Any, path: str) -> str | None:
-        """Write a SavedModel for serving atomically; only the chief's call does.
-
-        Args:
-            model: A Keras model, or anything that ``tf.saved_model.save`` takes.
-            path: A local path or any URL that fsspec knows, such as ``hdfs:///models/mnist/1``.
-
-        Returns:
-            The path, or None on other nodes.
-        """
-        return export_model(model, path, self.work_dir) if self.is_chief else None

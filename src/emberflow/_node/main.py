@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import cloudpickle
 
+from emberflow import storage
 from emberflow._collector import pause_collector_for_import
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
@@ -54,6 +55,7 @@ def main(control_fd: int, feed_fd: int) -> None:
     start = task.receive_start()
     sys.path[:] = start.sys_path
     spec = receive_spec(feed)
+    storage.apply_settings(spec.storage)
     task.listen()
     pause_collector_for_import("tensorflow")
 
@@ -198,6 +200,7 @@ def _context(
         )
         if plan.checkpoints
         else None,
+        _paths=plan.paths,
         _services=services,
         _is_asynchronous=plan.is_asynchronous,
         _allows_tf_servers=plan.allows_tf_servers,

@@ -10,6 +10,7 @@ import cloudpickle
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.sealed_file import LocalFile
+from emberflow.storage import StorageSettings
 
 VALUE_FILE = "value.pickle"
 BACKLOG = 256 << 20  # bytes of a stream's rows that wait on a node's disk: some minutes of most trainings
@@ -47,6 +48,7 @@ class NodeSpec:
         key: With which ranks authenticate each other.
         fn: Your function, pickled; or
         fn_file: the file with it, where it is large.
+        storage: Hadoop's settings, with which it opens URLs; they may hold secrets.
         live: How it takes rows where it belongs to a live cluster, else None.
     """
 
@@ -60,6 +62,7 @@ class NodeSpec:
     key: bytes = field(repr=False)
     fn: bytes = field(repr=False)
     fn_file: LocalFile | None = None
+    storage: StorageSettings = field(default_factory=StorageSettings)
     live: LiveSpec | None = None
 
 

@@ -1,10 +1,11 @@
 """RunPlan: everything that was decided before anything starts, in one value."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from emberflow._choices import STRATEGIES, GpuSource, Strategy, Transport
+from emberflow._plan.path_rules import PathRules
 from emberflow._plan.roles import Node
 from emberflow._plan.stages import Stage, stages_of
 from emberflow.config import EVALUATOR_TIMEOUT, EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
@@ -60,6 +61,7 @@ class RunPlan:
         strategy: What the nodes do together; asynchronous ones go on without a lost worker.
         tensorboard: Folder and interface for TensorBoard beside the chief.
         checkpoints: Where checkpoints go, if anywhere.
+        paths: Which URLs your function means by paths without a scheme.
         port_range: First and last port that driver and nodes may listen on; None for any.
         encrypt: Whether everything between driver and nodes is encrypted; messages and files are in any case.
         encrypts_files: Whether what nodes and tasks keep on local disk is encrypted, since Spark's files are.
@@ -88,6 +90,7 @@ class RunPlan:
     strategy: Strategy = "data_parallel"
     tensorboard: tuple[str, str] | None = None
     checkpoints: CheckpointPlan | None = None
+    paths: PathRules = field(default_factory=PathRules)
     port_range: PortRange | None = None
     encrypt: bool = False
     encrypts_files: bool = False

@@ -54,7 +54,7 @@ def _describe_locally(path: str, load_options: LoadOptions) -> tuple[ModelFacts,
     """
     if not is_keras_file(path) or "tensorflow" in sys.modules:
         return describe_path(path, load_options), fingerprint(path), path
-    order = cloudpickle.dumps((path, load_options))
+    order = cloudpickle.dumps((storage.current_settings(), path, load_options))
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "emberflow._score.describe"]
     done = subprocess.run(command, input=order, capture_output=True, env=environment, check=False)
@@ -69,7 +69,8 @@ def _describe_locally(path: str, load_options: LoadOptions) -> tuple[ModelFacts,
 def _describe_on_executor(
     spark: "SparkSession", path: str, load_options: LoadOptions
 ) -> tuple[ModelFacts, str, str]:
-    task = functools.partial(_describe_task, cloudpickle.dumps((path, load_options)))
+    order = cloudpickle.dumps((storage.current_settings(), path, load_options))
+    task = functools.partial(_describe_task, order)
     row = map_in_arrow(spark.range(0, 1, 1, 1), task, SCHEMA).collect()[0]
     return _read((row["facts"], row["key"], row["path"], row["problem"], row["fix"]))
 
@@ -84,7 +85,10 @@ def _describe_task(order: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pydict({name: [value] for name, value in zip(names, values, strict=True)})
 
 
-def _description(path: str, load_options: LoadOptions) -> tuple[str, str, str, str, str]:
+def _description(
+    settings: storage.StorageSettings, path: str, load_options: LoadOptions
+) -> tuple[str, str, str, str, str]:
+    storage.apply_settings(settings)
     try:
         if not storage.exists(path):
             raise model_not_found(path)

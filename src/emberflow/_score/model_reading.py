@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberflow import storage
 from emberflow._driver.interpreter import is_connect
+from emberflow._driver.paths import resolve_path
 from emberflow._driver.shipping import ship
 from emberflow._score.describe import describe_model
 from emberflow._score.input_matching import Inputs
@@ -18,7 +20,6 @@ from emberflow._score.model_source import (
     ModelSource,
     custom_objects_of,
     kind_of,
-    local_path,
     ship_file,
     shipped_objects,
 )
@@ -47,7 +48,7 @@ def read_model(
         return _read_function(spark, model, inputs)
     if kind == "object":
         return _read_object(spark, model, load_options)
-    return _read_path(spark, str(model), kind, load_options, follows=follows)
+    return _read_path(spark, resolve_path(spark, str(model)), kind, load_options, follows=follows)
 
 
 def _read_function(
@@ -99,7 +100,7 @@ def _read_keras_versions(spark: "SparkSession", model: KerasVersions) -> tuple[M
         signature=options.signature,
         tags=options.tags,
         objects=objects,
-        versions=_absolute(model.path),
+        versions=model.path,
         shape=shape_of(describe_model(spark, model.path, options)[0]),
     )
     return source, describe_keras(model.model)
@@ -113,7 +114,6 @@ def _read_path(
     facts, content, path = describe_model(spark, folder, load_options)
     objects = shipped_objects(load_options.custom_objects, is_connect=connect)
     if follows and path != folder:
-        folder = _absolute(folder)
         key = _key(folder, load_options.signature, load_options.tags)
         source = ModelSource(
             kind=kind,
@@ -124,7 +124,7 @@ def _read_path(
             shape=shape_of(facts),
         )
         return source, facts
-    local, name, is_archive = local_path(path), "", False
+    local, name, is_archive = storage.local_path(path), "", False
     if local is not None and local.exists():
         # Executors on other hosts have no such file, so it is shipped to all.
         is_archive = local.is_dir()
@@ -140,12 +140,6 @@ def _read_path(
         objects=objects,
     )
     return source, facts
-
-
-def _absolute(path: str) -> str:
-    """Return a local path in full: executors have another working directory."""
-    local = local_path(path)
-    return path if local is None else str(local.absolute())
 
 
 def _key(*parts: Any) -> str:

@@ -92,9 +92,9 @@ def describe_path(path: str, load_options: LoadOptions) -> ModelFacts:
     """Return the inputs and outputs of the model at a path."""
     if is_keras_file(path):
         with tempfile.TemporaryDirectory(prefix="emberflow-") as folder:
-            local = path if storage.is_local(path) else _fetched_file(path, Path(folder))
+            local = storage.local_path(path) or _fetched_file(path, Path(folder))
             return describe_keras(
-                load_keras(_plain(local), custom_objects=dict(load_options.custom_objects), safe_mode=True)
+                load_keras(str(local), custom_objects=dict(load_options.custom_objects), safe_mode=True)
             )
     root = storage.folder_root(path)
     if not storage.exists(storage.join(root, FILE)):
@@ -158,11 +158,6 @@ def ship_file(spark: "SparkSession", path: Path, *, is_connect: bool) -> tuple[s
     return packed.name, packed.stem
 
 
-def local_path(path: str) -> Path | None:
-    """Return the path on this machine's disk, or None if it is remote."""
-    return Path(_plain(path)) if storage.is_local(path) else None
-
-
 def shipped_objects(objects: Mapping[str, Any], *, is_connect: bool) -> dict[str, bytes]:
     """Return the user's own classes and functions, pickled one by one."""
     from emberflow._driver.shipping import ship
@@ -185,13 +180,9 @@ def custom_objects_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def _plain(path: str) -> str:
-    return path.removeprefix("file://").removeprefix("file:")
-
-
-def _fetched_file(path: str, folder: Path) -> str:
+def _fetched_file(path: str, folder: Path) -> Path:
     target = folder / Path(path).name
     with storage.open_file(path) as source, target.open("wb") as copy:
         while block := source.read(BLOCK):
             copy.write(block)
-    return str(target)
+    return target

@@ -211,8 +211,8 @@ def local_model_path(source: ModelSource) -> str:
         return str(
             _fill_once(file.with_suffix(""), lambda to: _unzip(file, to)) if source.is_archive else file
         )
-    if storage.is_local(source.path):
-        return source.path.removeprefix("file://").removeprefix("file:")
+    if (local := storage.local_path(source.path)) is not None:
+        return str(local)
     place = cache_folder() / f"{COPY_PREFIX}{source.key}"
     if is_keras_file(source.path):
         copy = _fill_once(place, lambda to: _get_file(source.path, to)) / Path(source.path).name

@@ -105,6 +105,7 @@ def plan_scoring(df: "DataFrame", source: ModelSource, facts: ModelFacts, reques
         rows=rows,
         gpus=request.gpus,
         gpu_resource=cluster.gpu_resource,
+        storage=cluster.storage,
     )
     return ScorePlan(
         columns={quoted(name): alias for name, alias in short.items()},

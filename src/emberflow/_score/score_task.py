@@ -27,6 +27,7 @@ def score_task(spec: ScoreSpec, batches: Iterator[Any]) -> Iterator[Any]:
     first = next(filled, None)
     if first is None:
         return
+    storage.apply_settings(spec.storage)
     with ExitStack() as held:
         score = _newest_scorer(spec, held)
         yield from scored_batches(spec, itertools.chain([first], filled), score)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from emberflow._score.model_source import ModelSource
 from emberflow._score.output_plan import OutputPlan, arrow_of
 from emberflow._score.predictor import Predict, call_model, predictor_of
 from emberflow.errors import DataError
+from emberflow.storage import StorageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class ScoreSpec:
         rows: The number of rows that a call of the model must have, if any.
         gpus: GPUs of this task.
         gpu_resource: Spark's name for them.
+        storage: Hadoop's settings, with which the model is read; they may hold secrets.
     """
 
     source: ModelSource
@@ -46,6 +48,7 @@ class ScoreSpec:
     rows: int | None = None
     gpus: int = 0
     gpu_resource: str = "gpu"
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
 
 def scored_batches(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:

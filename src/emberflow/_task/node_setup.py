@@ -90,6 +90,7 @@ def run_node(
         How it ended, and the file with its value, if it has one.
     """
     plan = spec.plan
+    storage.apply_settings(spec.storage)
     with ExitStack() as held:
         folder = _make_folder(plan, me)
         held.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -103,6 +104,7 @@ def run_node(
             streams=not spec.data.cache,
             key=ranks_key(spec.key),
             fn=spec.fn,
+            storage=spec.storage,
             live=_live_spec(spec, surroundings) if plan.is_live else None,
         )
         try:

@@ -6,6 +6,7 @@ from emberflow._plan.plan import RunPlan
 from emberflow._task.row_writer import DataSpec
 from emberflow._task.value_client import ValuePlan
 from emberflow._task.warm_start import WarmAccess
+from emberflow.storage import StorageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class TaskSpec:
         values: How large values travel.
         first_rank: The first rank of the task's stage.
         warm: Processes from which nodes are forked, where an idle cluster has them.
+        storage: Hadoop's settings, with which task and node open URLs; they may hold secrets.
     """
 
     plan: RunPlan
@@ -29,3 +31,4 @@ class TaskSpec:
     values: ValuePlan = field(default_factory=ValuePlan)
     first_rank: int = 0
     warm: WarmAccess | None = None
+    storage: StorageSettings = field(default_factory=StorageSettings)

@@ -66,8 +66,11 @@ def _convert(
     options: list[str],
     console: Console,
 ) -> int:
+    from emberflow._driver.paths import resolve_path
     from emberflow.tfrecord.convert import convert_file, format_of, read_rows
 
+    source, target = resolve_path(None, source), resolve_path(None, target)
+    labels = labels and resolve_path(None, labels)
     given = parse_pairs(options)
     out = format_of(target, to)
     rows = read_rows(source, format_of(source, kind), labels=labels, options=given)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow.cli.spark_files import format_of
 from emberflow.errors import ConfigError
+from emberflow.storage import StorageSettings, apply_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,18 +52,27 @@ def rows_from_files(spark: "SparkSession", source: "Files", tasks: int | None = 
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from emberflow._driver.interpreter import map_in_arrow
+    from emberflow._driver.paths import resolve_path
+    from emberflow._driver.storage_settings import storage_settings_of
 
+    settings = storage_settings_of(spark)
+    source = source.with_resolved_path(functools.partial(resolve_path, spark))
     fragments = tuple(source.fragments())
     count = tasks or max(1, len(fragments))
-    read = functools.partial(_read_share, source, fragments, count)
+    read = functools.partial(_read_share, settings, source, fragments, count)
     return map_in_arrow(spark.range(0, count, 1, count), read, from_arrow_schema(source.schema))
 
 
 def _read_share(
-    source: "Files", fragments: "tuple[Fragment, ...]", tasks: int, batches: Iterator[Any]
+    settings: StorageSettings,
+    source: "Files",
+    fragments: "tuple[Fragment, ...]",
+    tasks: int,
+    batches: Iterator[Any],
 ) -> Iterator[Any]:
     from emberflow._feed.file_source import rank_batches
 
+    apply_settings(settings)
     for batch in batches:
         for task in batch.column(0).to_pylist():
             for rows in rank_batches(source, task, tasks, fragments):

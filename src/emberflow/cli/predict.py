@@ -157,7 +157,9 @@ def run_predict(
 def scored_by(model: str, frame: "DataFrame", scoring: dict[str, Any]) -> "DataFrame":
     """Return the rows with the outputs of a saved KerasModel, or of any other model."""
     from emberflow import storage
+    from emberflow._driver.paths import resolve_path
 
+    model = resolve_path(frame.sparkSession, model)
     if not storage.exists(storage.join(storage.folder_root(model), METADATA)):
         from emberflow.predict import predict
 

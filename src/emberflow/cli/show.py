@@ -32,15 +32,17 @@ def run_show(model: str) -> int:
 
     def show(console: Console) -> None:
         from emberflow import storage
+        from emberflow._driver.paths import resolve_path
         from emberflow._score.model_text import show_model
 
-        root = storage.folder_root(model)
+        path = resolve_path(None, model)
+        root = storage.folder_root(path)
         file = storage.join(root, METADATA)
         lines = []
         if storage.exists(file):
             lines = stage_lines(model, json.loads(storage.read_bytes(file)))
             root = storage.join(root, "saved_model")
-        lines.append(show_model(root if lines else model))
+        lines.append(show_model(root if lines else path))
         console.print("\n".join(lines), markup=False)
 
     return exit_code_of(show)

@@ -11,6 +11,8 @@ from pyspark.ml import Estimator
 from pyspark.ml.util import MLWritable
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow._driver.paths import resolve_path
+from emberflow._driver.row_routing import with_resolved_path
 from emberflow._feed.padding import PadTo
 from emberflow._names import check_arguments, names_checked
 from emberflow._score.model_versions import KEEP_VERSIONS
@@ -349,8 +351,10 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
             strategy=self.getOrDefault("strategy"),
             sync_interval=self.getOrDefault("syncInterval"),
             combiner=self.getOrDefault("combiner"),
-            tensorboard=self.getOrDefault("tensorboardDir") if self.isDefined("tensorboardDir") else None,
-            evaluation=self.evaluation,
+            tensorboard=resolve_path(None, self.getOrDefault("tensorboardDir"))
+            if self.isDefined("tensorboardDir")
+            else None,
+            evaluation=self.evaluation and with_resolved_path(None, self.evaluation),
         )
 
     def _shipped_model(self) -> dict[str, bytes]:

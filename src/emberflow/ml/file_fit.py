@@ -22,9 +22,12 @@ def fit_files(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from emberflow._driver.cluster_facts import active_session
+    from emberflow._driver.row_routing import with_resolved_path
 
     _check_split(estimator)
     session = spark or active_session()
+    source = with_resolved_path(session, source)
+    validation = validation and with_resolved_path(session, validation)
     # No rows: the checks of a DataFrame need its columns and their types only.
     schema = session.createDataFrame([], from_arrow_schema(source.schema))
     columns = estimator._columns(schema)  # noqa: SLF001 - internal to Emberflow

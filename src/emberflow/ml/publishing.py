@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberflow import storage
+from emberflow._driver.paths import resolve_path
 from emberflow._score.model_versions import KERAS_FILE, is_model, newest_version, versions_in
 from emberflow._score.saved_model import FILE
 from emberflow.config import check_count
@@ -32,6 +33,7 @@ def latest_version(publish_to: str) -> int:
 def publish_next(model: "KerasModel", publish_to: str, keep: int) -> int:
     """Publish a model under the next free number; return it."""
     check_count("keepVersions", keep, least=LEAST_KEPT)
+    publish_to = resolve_path(None, publish_to)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "version"
         write_version(model, folder)

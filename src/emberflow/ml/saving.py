@@ -21,6 +21,7 @@ import cloudpickle
 
 from emberflow import storage
 from emberflow._choices import one_of
+from emberflow._driver.paths import resolve_path
 from emberflow._score.model_versions import KERAS_FILE, newest_version
 from emberflow.errors import ConfigError, StorageError
 from emberflow.ml.model_outputs import ModelOutput
@@ -56,7 +57,7 @@ class StageWriter:
         return self
 
     def session(self, sparkSession: Any) -> "StageWriter":  # noqa: ARG002 - Spark's Pipeline calls it
-        """Ignore the session, which is not needed here."""
+        """Ignore the session: all of one process have the same default file system."""
         return self
 
     def option(self, key: str, value: Any) -> "StageWriter":  # noqa: ARG002
@@ -64,7 +65,8 @@ class StageWriter:
         return self
 
     def save(self, path: str) -> None:
-        """Write a temporary folder, and publish it atomically."""
+        """Write a temporary folder, and publish it atomically, where Spark's own stages would be."""
+        path = resolve_path(None, path)
         if not self._overwrites and storage.exists(path):
             raise StorageError(
                 f"The path must not exist. Received: path={path!r}.",
@@ -120,7 +122,7 @@ class StageReader:
         self._load = load
 
     def session(self, sparkSession: Any) -> "StageReader":  # noqa: ARG002
-        """Ignore the session, which is not needed here."""
+        """Ignore the session: all of one process have the same default file system."""
         return self
 
     def load(self, path: str) -> Any:
@@ -144,6 +146,7 @@ def write_metadata(folder: Path, instance: Any, extra: dict[str, Any]) -> None:
 
 def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
     """Load what `ModelWriter` saved, or the newest of the versions in a folder."""
+    path = resolve_path(None, path)
     newest = (
         None if storage.exists(storage.join(storage.folder_root(path), METADATA)) else newest_version(path)
     )
@@ -163,6 +166,7 @@ def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> 
     """Load what `EstimatorWriter` saved; code only when trusted."""
     from emberflow.ml.training import model_of
 
+    path = resolve_path(None, path)
     metadata, root = _read_metadata(path)
     files = {name: storage.join(root, name) for name in (BUILDER, KERAS_FILE, CALLBACKS)}
     present = {name for name, file in files.items() if storage.exists(file)}

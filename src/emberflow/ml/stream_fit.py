@@ -5,7 +5,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from emberflow import storage
 from emberflow._choices import STRATEGIES
 from emberflow._driver.interpreter import is_connect
+from emberflow._driver.paths import resolve_path
 from emberflow._driver.stream_training import check_stream
 from emberflow._score.model_versions import versions_in
 from emberflow.config import check_count, check_path
@@ -141,6 +142,8 @@ def fit_stream(
     spark = stream.sparkSession
     check_stream(stream, checkpoint, is_connect=is_connect(spark))
     _check_params(estimator)
+    checkpoint = resolve_path(spark, checkpoint)
+    publishing = replace(publishing, publish_to=resolve_path(spark, publishing.publish_to))
     training, data = estimator._training(stream)  # noqa: SLF001 - internal to Emberflow
     options = {name: value for name, value in run_options(estimator).items() if name != "checkpoint_dir"}
     template = estimator._model_of(Trained(keras_file=b"", history={}, outputs=()))  # noqa: SLF001 - internal to Emberflow

@@ -27,7 +27,7 @@ from emberflow.storage.folders import (
     put_folder,
     put_plain_folder,
 )
-from emberflow.storage.location import RENAMING, file_system, is_local, join, protocol_of, sibling
+from emberflow.storage.location import RENAMING, file_system, is_local, join, local_path, protocol_of, sibling
 from emberflow.storage.settings import StorageSettings, apply_settings, current_settings
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "join",
     "list_files",
     "list_folder",
+    "local_path",
     "open_file",
     "protocol_of",
     "publish",

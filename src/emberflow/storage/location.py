@@ -1,9 +1,11 @@
 """A path or URL: its protocol, its file system, and the errors of that file system's driver."""
 
 import posixpath
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from emberflow.errors import StorageError
@@ -58,6 +60,15 @@ def protocol_of(path: str) -> str:
 def is_local(path: str) -> bool:
     """Tell whether the path is on this machine's own disk."""
     return protocol_of(path) in LOCAL
+
+
+def local_path(path: str) -> Path | None:
+    """Return a path on this machine's own disk without its scheme; None for a path that is elsewhere.
+
+    >>> str(local_path("file:///data/x")), str(local_path("data/x")), local_path("s3://bucket/x")
+    ('/data/x', 'data/x', None)
+    """
+    return Path(re.sub(r"^(file|local):(//(?=/))?", "", path)) if is_local(path) else None
 
 
 def join(base: str, *parts: str) -> str:

@@ -1,6 +1,7 @@
 """The functions of `ef.tfrecord`: register the data source, write with every mode, Examples in columns."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,22 +12,38 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from emberflow.tfrecord.spark_source import TFRecordSource
+
 _MODES = ("error", "errorifexists", "append", "overwrite", "ignore")
 
 
 def register(spark: "SparkSession") -> None:
-    """Register the data source under both its names in a session that does not find it.
+    """Register the data source under both its names in a session that does not find it, or not its storage.
 
     Spark looks for installed data sources once, when the first one is used, with the Python of PYSPARK_PYTHON, or
     the `python3` of the PATH. Call this where emberflow was added later (``spark.addArtifact``), or where
-    that Python has no emberflow and Spark raises DATA_SOURCE_NOT_FOUND.
+    that Python has no emberflow and Spark raises DATA_SOURCE_NOT_FOUND. Call it, too, where ``fs.defaultFS`` or the
+    keys of an object store are settings of the session (``spark.hadoop.*``): a source that Spark has found by itself
+    knows the files of HADOOP_CONF_DIR only.
     """
     from emberflow._driver.interpreter import driver_python
     from emberflow.tfrecord.spark_source import TFRecordSource, TFRecordsSource
 
     with driver_python(spark):
-        spark.dataSource.register(TFRecordSource)
-        spark.dataSource.register(TFRecordsSource)
+        for source in (TFRecordSource, TFRecordsSource):
+            spark.dataSource.register(_of_session(spark, source))
+
+
+def _of_session(spark: "SparkSession", source: "type[TFRecordSource]") -> "type[TFRecordSource]":
+    """Return a data source that knows its session's storage. A class that is made here travels by value, with it."""
+    from emberflow._driver.paths import path_rules_of
+    from emberflow._driver.storage_settings import storage_settings_of
+
+    rules = path_rules_of(spark)
+    # Where Spark Connect does not tell its default file system, the server's own files do.
+    paths = rules if rules.default_fs else None
+    known = {"session_paths": paths, "session_storage": storage_settings_of(spark)}
+    return type(f"{source.__name__}OfSession", (source,), known)
 
 
 def write(
@@ -46,6 +63,11 @@ def write(
         partition_by: Columns whose values become folders ``key=value``; they are not stored in the records.
         options: The data source's options, such as ``{"compression": "gzip", "recordType": "SequenceExample"}``.
     """
+    from emberflow._driver.paths import resolve_path
+
+    path = resolve_path(df.sparkSession, path)
+    if not storage.is_local(path) or "HADOOP_CONF_DIR" in os.environ:
+        register(df.sparkSession)  # with what opens this path
     if mode.lower() not in _MODES:
         raise ConfigError(f"Expected a mode, one of {_MODES}. Received: mode={mode!r}.", fix='mode="append"')
     is_new = mode.lower() in {"error", "errorifexists", "ignore"}
@@ -58,12 +80,16 @@ def write(
         writer = writer.option("partitionColumns", json.dumps(list(partition_by)))
     if is_new:
         writer = writer.option("ifExists", "error")  # another program may have created it since the check
+    _save(writer, df.sparkSession, path)
+
+
+def _save(writer: Any, spark: "SparkSession", path: str) -> None:
     try:
         writer.save(path)
     except Exception as error:
         if "[DATA_SOURCE_NOT_FOUND]" not in str(error):  # PySpark has no class for this error
             raise
-        register(df.sparkSession)  # Spark looked for it with another Python
+        register(spark)  # Spark looked for it with another Python
         writer.save(path)
 
 
@@ -72,11 +98,13 @@ def _is_absent(spark: "SparkSession", path: str, *, is_error: bool) -> bool:
     import pyarrow as pa
 
     from emberflow._driver.interpreter import map_in_arrow
-    from emberflow.tfrecord.input_files import qualified
+
+    settings = storage.current_settings()
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
+        storage.apply_settings(settings)
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"found": [storage.exists(qualified(path))]})
+            yield pa.RecordBatch.from_pydict({"found": [storage.exists(path)]})
 
     (row,) = map_in_arrow(spark.range(1, numPartitions=1), look, "found boolean").collect()
     if row["found"] and is_error:

@@ -18,12 +18,14 @@ def idx_frame(spark: "SparkSession", path: str, labels: str | None = None) -> "D
 
     Args:
         spark: The session.
-        path: The file of images, gzipped or not; the driver reads it, so it may be on the driver's own disk.
+        path: The file of images, gzipped or not; the driver reads it, so ``file:/...`` is its own disk.
         labels: The file of labels; None looks for it beside the images, by MNIST's names.
     """
     from emberflow._driver.interpreter import map_in_arrow
+    from emberflow._driver.paths import resolve_path
 
-    images, answers = read_images(path, labels or find_labels(path))
+    path = resolve_path(spark, path)
+    images, answers = read_images(path, resolve_path(spark, labels) if labels else find_labels(path))
     # Bytes travel to the tasks eight times as fast as arrays of long.
     rows = [
         (None if answers is None else int(answers[at]), image.tobytes()) for at, image in enumerate(images)

@@ -1,13 +1,10 @@
 """The files to read: lists, patterns, folders, ``key=value`` folders, and parts of large files."""
 
 import fnmatch
-import os
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 from emberflow import storage
@@ -47,13 +44,13 @@ def find_files(options: Options) -> list[InputFile]:
     if not options.paths:
         raise ConfigError("Expected a path. Received: none.", fix="Pass one: .load(path).")
     found: dict[str, InputFile] = {}
-    for path in (single for given in options.paths for single in _split_list(given)):
-        for file in _expand(qualified(path), options):
+    for path in (single for given in options.paths for single in split_list(given)):
+        for file in _expand(path, options):
             found[file.path] = file
     return [found[path] for path in sorted(found)]
 
 
-def _split_list(given: str) -> list[str]:
+def split_list(given: str) -> list[str]:
     """Return the parts of a comma list; commas inside braces belong to a pattern."""
     depth, parts, part = 0, [], ""
     for letter in given:
@@ -64,28 +61,6 @@ def _split_list(given: str) -> list[str]:
         else:
             part += letter
     return [each.strip() for each in [*parts, part] if each.strip()]
-
-
-def qualified(path: str) -> str:
-    """Return a path as Spark resolves it: without a protocol, it is on Hadoop's default file system."""
-    if "://" in path or path.startswith("file:"):
-        return path
-    default = _default_file_system()
-    if not default or storage.is_local(default):
-        return str(Path(path).absolute())  # executors have other working directories
-    inside = path if path.startswith("/") else f"/user/{os.environ.get('HADOOP_USER_NAME', '')}/{path}"
-    return default.rstrip("/") + re.sub("/+", "/", inside)
-
-
-def _default_file_system() -> str:
-    folder = os.environ.get("HADOOP_CONF_DIR", "")
-    file = Path(folder) / "core-site.xml"
-    if not folder or not file.is_file():
-        return ""
-    for entry in ElementTree.parse(file).getroot().iter("property"):
-        if entry.findtext("name") in {"fs.defaultFS", "fs.default.name"}:
-            return (entry.findtext("value") or "").strip()
-    return ""
 
 
 def _expand(path: str, options: Options) -> Iterator[InputFile]:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from emberflow._plan import deadlines
 from emberflow.errors import ConfigError
+from emberflow.storage import StorageSettings
 from emberflow.tfrecord.codec.feature_columns import CORRUPT, Doubles, RecordType
 from emberflow.tfrecord.codec.record_frames import CHUNK_BYTES, MAX_RECORD_BYTES, FrameRules
 from emberflow.tfrecord.compression import CODECS, Codec, codec_named
@@ -25,6 +26,7 @@ class Options:
     Attributes:
         paths: Files, folders, patterns and comma lists to read, or the one folder to write.
         compression: None means: by the file's ending when reading, none when writing.
+        storage: Hadoop's settings, with which files are opened; they may hold secrets.
     """
 
     paths: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class Options:
     max_files: int = 0
     max_file_age: float = deadlines.MAX_FILE_AGE
     checkpoint: str = ""
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
     @property
     def rules(self) -> FrameRules:

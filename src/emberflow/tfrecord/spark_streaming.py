@@ -121,6 +121,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task into the write's folder."""
+        storage.apply_settings(self._options.storage)
         files = TaskOutput(
             folder=self._temporary(), job=self._query, schema=self._arrow, options=self._options
         )
@@ -131,6 +132,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the files of one micro-batch, unless that was done before."""
+        storage.apply_settings(self._options.storage)
         if not storage.exists(self._entry(batchId)):
             before = [file.path for file in storage.list_files(self._path)]
             self._delete_published(batchId)
@@ -146,6 +148,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Delete the files of the tasks, and of a failed commit."""
+        storage.apply_settings(self._options.storage)
         # In complete mode the previous rows may be deleted already: the rows of this batch are better than none.
         if not self._overwrite and not storage.exists(self._entry(batchId)):
             self._delete_published(batchId)

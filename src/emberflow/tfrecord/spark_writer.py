@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.codec.feature_columns import columns_of
-from emberflow.tfrecord.input_files import qualified
 from emberflow.tfrecord.journal import SUCCESS, TEMPORARY_PREFIX, temporary_folder
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.publish import publish, undo
@@ -58,6 +57,7 @@ class TFRecordWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
+        storage.apply_settings(self._options.storage)
         is_local = self._options.locality == "local"
         files = TaskOutput(
             folder=self._path if is_local else temporary_folder(self._path, self._job),
@@ -74,12 +74,14 @@ class TFRecordWriter(DataSourceArrowWriter):
         """Publish the files of all tasks."""
         if self._options.locality == "local":
             return  # each task has published its files on its own machine
+        storage.apply_settings(self._options.storage)
         moves = published_names(messages)
         publish(self._path, self._job, moves, self._replaced(moves.values()) if self._overwrite else [])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """Delete the files of the tasks and of a failed commit; the old rows stay."""
         if self._options.locality != "local":
+            storage.apply_settings(self._options.storage)
             undo(self._path, self._job)
 
     def _replaced(self, names: Iterable[str]) -> list[str]:
@@ -103,7 +105,7 @@ def target_of(options: Options) -> str:
             f"Expected one path to write to. Received: paths={list(options.paths)}.",
             fix="Pass one: .save(path).",
         )
-    return qualified(options.paths[0]).rstrip("/")
+    return options.paths[0].rstrip("/")
 
 
 def check_columns(schema: Any, options: Options) -> None:

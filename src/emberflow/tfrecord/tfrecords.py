@@ -1,9 +1,10 @@
 """TFRecord as a file source of ``ef.run``: each rank reads and parses its own part of the files."""
 
+import copy
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -17,7 +18,7 @@ from emberflow.errors import ConfigError, DataError
 from emberflow.tfrecord.codec.feature_columns import columns_of
 from emberflow.tfrecord.codec.record_frames import HEAD, TAIL, Chunk, read_chunks
 from emberflow.tfrecord.compression import codec_of
-from emberflow.tfrecord.input_files import InputFile, find_files
+from emberflow.tfrecord.input_files import InputFile, find_files, split_list
 from emberflow.tfrecord.options import parse_options
 from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_chunk
 from emberflow.tfrecord.record_files import read_file
@@ -81,6 +82,15 @@ class TFRecords:
     def __repr__(self) -> str:
         shown = f", features={self.features!r}" if self.features is not None else ""
         return f"TFRecords({self.path!r}{shown})"
+
+    def with_resolved_path(self, resolve: Callable[[str], str]) -> "TFRecords":
+        """Return the same source with the URLs that its paths mean."""
+        resolved = copy.copy(self)
+        paths = tuple(resolve(path) for path in split_list(self.path))
+        resolved.path = ",".join(paths)
+        resolved._options = replace(self._options, paths=paths)  # noqa: SLF001 - the same class
+        resolved.__dict__.pop("_schema", None)
+        return resolved
 
     def __getstate__(self) -> dict[str, Any]:
         _ = self._schema  # inferred once, on the driver: all ranks read the same columns
