@@ -106,6 +106,15 @@ class LiveAttempt(Attempt):
         self._held = HeldTasks()
         self._on_event |= {StopAsked: self._on_stop_asked}
 
+    def run(self) -> list[Any]:
+        """Return the nodes' outcomes, or raise what went wrong; whoever waits for the nodes is told before."""
+        try:
+            return super().run()
+        except EmberflowError as error:
+            # Told early where nodes are left to be ended; where none is, only here. Calls would wait for ever.
+            self._listener.on_failed(error)
+            raise
+
     def ask_to_stop(self, timeout: float | None) -> None:
         """Have all nodes end, from any thread: within `timeout` seconds, or, with None, at once.
 
