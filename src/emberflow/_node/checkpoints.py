@@ -70,7 +70,7 @@ class Checkpoints:
         put_checkpoint(write, url, self._work_dir)
         if not self._is_superseded():
             for old in steps_of(self._plan.own)[:-KEPT]:
-                _drop(old)
+                drop_checkpoint(old)
         return url
 
     def latest(self) -> Checkpoint | None:
@@ -96,7 +96,7 @@ class Checkpoints:
         is_safe = self._writes or url == self._plan.resume_from
         local = storage.local_path(url) if is_safe else None
         path = local or self._copied(url)
-        return Checkpoint(step=_step_of(url), path=path, url=url)
+        return Checkpoint(step=step_of(url), path=path, url=url)
 
     def _copied(self, url: str) -> Path:
         if self._copy is not None and self._copy[0] == url:
@@ -160,7 +160,7 @@ def attempts_in(folder: str) -> list[tuple[int, str]]:
 def steps_of(attempt_folder: str) -> list[str]:
     """Return the complete checkpoints of one attempt, oldest first; names in the making do not match."""
     found = [path for path in storage.list_folder(attempt_folder) if STEP.fullmatch(_name(path))]
-    return sorted(filter(_is_complete, found), key=_step_of)
+    return sorted(filter(_is_complete, found), key=step_of)
 
 
 def _is_complete(url: str) -> bool:
@@ -170,7 +170,7 @@ def _is_complete(url: str) -> bool:
     return storage.exists(storage.join(url, storage.MANIFEST))
 
 
-def _drop(url: str) -> None:
+def drop_checkpoint(url: str) -> None:
     """Delete a checkpoint atomically."""
     if storage.protocol_of(url) in storage.RENAMING:
         aside = storage.sibling(url, f".{_name(url)}.old")
@@ -181,7 +181,8 @@ def _drop(url: str) -> None:
         storage.delete(url)
 
 
-def _step_of(url: str) -> int:
+def step_of(url: str) -> int:
+    """Return the number in the name of a checkpoint."""
     return int(_name(url).partition("-")[2])
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.live_context import LiveContext
+from emberflow._node.mirror import Mirror
 from emberflow._node.row_access import RowAccess
 from emberflow._node.serving import Serving
 from emberflow._node.storage_access import StorageAccess
@@ -55,6 +56,7 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
     checkpoint_dir: str | None
     _checkpoints: Checkpoints | None = field(repr=False)
     _services: StrategyServices = field(repr=False)
+    _mirror: Mirror = field(repr=False)
     _paths: PathRules = field(default_factory=PathRules, repr=False)
     _is_asynchronous: bool = field(default=False, repr=False)
     _allows_tf_servers: bool = field(default=True, repr=False)
@@ -127,7 +129,8 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
 
         Call it on every worker with the same model, compiled or not, and then `fit`, `evaluate` and `predict` as
         ever: gradients, losses and metrics are those of all workers' rows together. Batches are per worker and
-        may be uneven or empty. `predict` stays local.
+        may be uneven or empty. `predict` stays local. ModelCheckpoint, BackupAndRestore, CSVLogger and TensorBoard
+        may have remote paths, such as ``s3://bucket/best.keras``.
 
         Args:
             model: A Keras model; it is changed in place and returned.
@@ -145,6 +148,8 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
                 f"Received: workers={self.workers}, gpus={gpus}.",
                 fix=f"Pass workers={self.workers * gpus}, gpus=1 to ef.run.",
             )
+        from emberflow._node.mirrored_callbacks import mirror_model_fit
         from emberflow.strategies.data_parallel.distribute import distribute
 
+        mirror_model_fit(model, self._mirror, writes=self.is_chief)
         return distribute(model, self._services.parallel.transport(), seed=seed, exact=exact)

@@ -25,7 +25,9 @@ from emberflow._collector import pause_collector_for_import
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
 from emberflow._node.feed_receiver import receive_feed
+from emberflow._node.followed_logs import follow_logs
 from emberflow._node.held_port import held_port
+from emberflow._node.mirror import Mirror
 from emberflow._node.node_spec import VALUE_FILE, NodeSpec, receive_spec
 from emberflow._node.serving import ServedError
 from emberflow._node.strategy_services import StrategyServices
@@ -81,7 +83,8 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
         context = _context(spec, cluster.endpoints, services, task, rows, live)
         started = time.monotonic()
         ps_work = services.ps_work(task) if spec.me.role == "ps" else None
-        value = _call(ps_work or fn, context)
+        with context._mirror:  # noqa: SLF001 - internal to Emberflow
+            value = _call(ps_work or fn, context)
         if live is not None:
             live.close()
         services.leave()  # the chief may wait for what this worker has learned
@@ -177,11 +180,16 @@ def _context(
         os.environ["TF_CONFIG"] = json.dumps(config)
     services.join(endpoints, config)
     work_dir = Path(spec.folder) / "work"
+    mirror = Mirror(work_dir / "mirror")
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
         port = held_port(plan.port_range, "TensorBoard") if plan.port_range else None
         start_tensorboard(
-            folder, host, port, dict(os.environ), lambda url: task.send(TensorBoardStarted(url))
+            follow_logs(folder, mirror),
+            host,
+            port,
+            dict(os.environ),
+            lambda url: task.send(TensorBoardStarted(url)),
         )
     return Context(
         rank=me.rank,
@@ -202,6 +210,7 @@ def _context(
         else None,
         _paths=plan.paths,
         _services=services,
+        _mirror=mirror,
         _is_asynchronous=plan.is_asynchronous,
         _allows_tf_servers=plan.allows_tf_servers,
         _feed=rows,

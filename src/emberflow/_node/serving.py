@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from emberflow._node.mirror import Mirror
 from emberflow._node.strategy_services import StrategyServices
 from emberflow._plan.tf_config import ClusterSpec
 from emberflow._protocol.codec import Message
@@ -33,6 +34,7 @@ class Serving:
     cluster_spec: ClusterSpec
     devices: tuple[str, ...]
     _services: StrategyServices
+    _mirror: Mirror
     _allows_tf_servers: bool
     _over: threading.Event
     _send: Callable[[Message], None]
@@ -78,8 +80,10 @@ class Serving:
                 a worker's share of the way to this worker's values; or a function of three flat arrays (the
                 server's values, this worker's, those that this worker pulled) that returns the server's new ones.
         """
+        from emberflow._node.mirrored_callbacks import mirror_model_fit
         from emberflow.strategies.periodic.callback import PeriodicAveraging
 
+        mirror_model_fit(model, self._mirror, writes=self.is_chief)
         return PeriodicAveraging(model, self._services.averaging.client(), interval, combiner, self.report)
 
     def periodic_session(
@@ -126,9 +130,12 @@ class Serving:
             sources = self._services.sharing.sources(datasets, first_epoch)
         if strategy is None:
             self.serve()
+        from emberflow._node.mirrored_callbacks import mirrored_fit
         from emberflow.strategies.parameter_server.coordinator import Coordinator
 
-        return Coordinator(strategy, sources, self.workers, self._services.sharing.exchange_timeout)
+        trainer = Coordinator(strategy, sources, self.workers, self._services.sharing.exchange_timeout)
+        trainer.fit = mirrored_fit(trainer.fit, self._mirror, writes=True)  # type: ignore[method-assign]
+        return trainer
 
     def serve(self) -> NoReturn:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""

@@ -6,6 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from emberflow import storage
 from emberflow._node.exporting import export_model
+from emberflow._node.mirror import Mirror
 from emberflow.storage.location import translated
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ class StorageAccess:
     """The methods of `ctx` that take a path."""
 
     _paths: "PathRules"
+    _mirror: Mirror
     work_dir: Path
     rank: int
 
@@ -44,6 +46,23 @@ class StorageAccess:
                 fs.makedirs(posixpath.dirname(inside), exist_ok=True)
             file: IO[Any] = fs.open(inside, mode)
             return file
+
+    def mirror(self, path: str, *, fetch: bool = True) -> Path:
+        """Return a local folder that is kept equal with a remote one until this node ends.
+
+        For programs that write local files only. A file is uploaded whole once it has not changed for some seconds,
+        event files of TensorBoard whenever they grew, and all at the end, also when your function raises. What is
+        deleted here is deleted there. Several nodes may mirror one folder if they write different files.
+
+        Args:
+            path: A remote folder, such as ``hdfs:///user/me/logs``; see `absolute_path`. A local folder is returned
+                as it is.
+            fetch: Whether to download first what is there.
+
+        Raises:
+            StorageError: The folder cannot be read.
+        """
+        return self._mirror.folder(self.absolute_path(path), fetch=fetch, scan=True)
 
     def export(self, model: Any, path: str) -> str | None:
         """Write a SavedModel for serving atomically; only the chief's call does.

@@ -55,6 +55,14 @@ LAST_STEP_TIMEOUT = 600.0  # The chief's steps in flight end before its function
 EVALUATION_INTERVAL = 1.0  # An evaluator looks for new checkpoints so often: a listing of one folder.
 FINISH_ANSWER_SHARE = 0.25  # Of exchange_timeout: a worker that waits for others hears in time.
 
+# Remote folders mirrored on a node's disk: `_node`.
+
+UPLOAD_TIMEOUT = 1800.0  # For one file or folder: tens of GB over a slow network.
+UPLOAD_RETRY_PAUSE = 1.0  # Pauses grow by 4: 21 s over all tries, in which a NameNode or a DataNode is back.
+MIRROR_SCAN_INTERVAL = 10.0  # A file of your own writer is uploaded when it has not changed for so long.
+BATCH_SYNC_INTERVAL = 1.0  # Between steps, files are looked at so often at most: steps may take milliseconds.
+LOGS_INTERVAL = 5.0  # Remote event files are listed so often for TensorBoard, which looks at its folder as often.
+
 # A live cluster: `_node`, `_task` and `_driver`.
 
 FEED_OPEN_TIMEOUT = 10.0  # Your function asks for its feeds one after the other, soon after each other.

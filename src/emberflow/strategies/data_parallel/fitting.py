@@ -90,7 +90,7 @@ def _evaluate_of_all_ranks(replica: Replica, inner: Callable[..., Any]) -> Calla
 
 def _align_arguments(replica: Replica, inner_fit: Callable[..., Any], given: dict[str, Any]) -> None:
     """Change the arguments of `fit` so that all ranks start and stop at the same step."""
-    callbacks = _as_list(given["callbacks"])
+    callbacks = callback_list(given["callbacks"])
     mine = [each for each in callbacks if replica.is_chief or not isinstance(each, CHIEF_ONLY)]
     start = 0
     if replica.is_chief:
@@ -172,7 +172,8 @@ def _start_epoch(inner_fit: Callable[..., Any], callbacks: list[Any], initial_ep
     return initial_epoch
 
 
-def _as_list(callbacks: Any) -> list[Any]:
+def callback_list(callbacks: Any) -> list[Any]:
+    """Return what a user passes to `fit` as callbacks in a list."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
     return list(keras.tree.flatten(callbacks)) if callbacks else []
