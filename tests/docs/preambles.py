@@ -95,7 +95,7 @@ def days(spark: "SparkSession", folder: Path) -> Names:
 
     x = F.array(F.rand(1), F.rand(2)).cast("array<float>").alias("x")
     rows = spark.range(ROWS).select(x).withColumn("y", F.col("x")[0] * F.col("x")[1]).cache()
-    return {"monday": rows, "tuesday": rows, "build_model": build_small_model}
+    return {"df": rows, "monday": rows, "tuesday": rows, "build_model": build_small_model}
 
 
 def build_small_model() -> Any:
@@ -176,6 +176,7 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/hadoop-tfrecord.md": records,
     "docs/live.md": days,
     "docs/predict.md": models_to_score,
+    "docs/roles-gpus-restarts.md": days,
     "docs/streaming.md": clicks,
     "docs/tfrecord.md": record_files,
 }

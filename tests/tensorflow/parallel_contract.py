@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -221,10 +222,58 @@ def synchronized() -> None:
     assert keras.layers.BatchNormalization(synchronized=True).synchronized is True
 
 
+def paths_of_callbacks() -> None:
+    """Callbacks that write: their paths are attributes, and URLs are taken as they are."""
+    from emberflow._node.mirrored_callbacks import PATHS
+
+    made = [
+        keras.callbacks.ModelCheckpoint("s3://b/x.keras"),
+        keras.callbacks.BackupAndRestore("s3://b/x.keras"),
+        keras.callbacks.CSVLogger("s3://b/x.keras"),
+        keras.callbacks.TensorBoard("s3://b/x.keras"),
+    ]
+    assert [getattr(each, PATHS[type(each)]) for each in made] == ["s3://b/x.keras"] * 4
+
+
+def backup_files() -> None:
+    """BackupAndRestore: all that it reads, writes and deletes begins with an attribute of text."""
+    callback = keras.callbacks.BackupAndRestore("s3://b/backup")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, value in vars(callback).items():
+            if isinstance(value, str) and value.startswith("s3://b/backup"):
+                setattr(callback, name, value.replace("s3://b/backup", folder))
+        callback.delete_checkpoint = False
+        small().fit(X, Y, epochs=2, verbose=0, callbacks=[callback])
+        assert small().fit(X, Y, epochs=3, verbose=0, callbacks=[callback]).epoch == [2]
+
+
+def summary_writers() -> None:
+    """TensorBoard._writers: the event writers by name; flushed, an event is in its file."""
+    from emberflow._node.mirrored_callbacks import SUMMARY_WRITERS
+
+    class Flush(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            for writer in getattr(board, SUMMARY_WRITERS).values():
+                writer.flush()
+            sizes.append(sum(path.stat().st_size for path in Path(folder).rglob("*tfevents*")))
+
+    sizes: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        board = keras.callbacks.TensorBoard(folder)
+        small().fit(X, Y, epochs=3, verbose=0, callbacks=[board, Flush()])
+    assert 0 < sizes[0] < sizes[1] < sizes[2]
+
+
+def steps_between_saves() -> None:
+    """save_freq: a whole number where a callback saves between the ends of epochs."""
+    assert keras.callbacks.ModelCheckpoint("x.keras", save_freq=3).save_freq == 3
+    assert keras.callbacks.BackupAndRestore("x", save_freq=3).save_freq == 3
+
+
 PROMISES: list[Callable[[], None]] = [
     train_step, test_step, apply, get_metrics_result, stateless_scope, compile_again, fit_arguments, stop_training,
     backup, jit, loss_reduction, mean_state, loss_weighting, seeds, first_batch, added_losses, weights_of_outputs,
-    masks, synchronized,
+    masks, synchronized, paths_of_callbacks, backup_files, summary_writers, steps_between_saves,
 ]  # fmt: skip
 
 

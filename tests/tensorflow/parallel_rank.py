@@ -23,7 +23,7 @@ import tensorflow as tf
 from emberflow.strategies.data_parallel.distribute import distribute
 from emberflow.strategies.transport.collectives import start_collectives
 from emberflow.strategies.transport.ring import Listener, Ring
-from tests.tensorflow import parallel_contract, parallel_scenes
+from tests.tensorflow import mirror_scenes, parallel_contract, parallel_scenes
 from tests.tensorflow.parallel_cases import EVALUATED, Case, batches_of, dataset
 from tests.tensorflow.parallel_term_cases import ALL_CASES
 
@@ -93,7 +93,8 @@ class Rank:
         np.savez(f"{folder}/{case}-{transport}-{self.rank}.npz", **result)
 
     def scene(self, name: str, transport: str, folder: str) -> Any:
-        return getattr(parallel_scenes, name)(self.transports[transport], folder)
+        scenes = parallel_scenes if hasattr(parallel_scenes, name) else mirror_scenes
+        return getattr(scenes, name)(self.transports[transport], folder)
 
     def broken_promises(self) -> list[str]:
         return parallel_contract.broken_promises()

@@ -145,6 +145,24 @@ def test_only_the_chief_writes_checkpoints(crew: Crew) -> None:
     assert [path.name for path in (crew.folder / "validation-ring2").glob("*.keras")] == ["best-0.keras"]
 
 
+def test_callbacks_with_remote_paths_are_resumed_on_an_empty_disk(crew: Crew) -> None:
+    first, second = scene(crew, "remote_callbacks_are_resumed", "ring2")
+    assert first["epochs"] == second["epochs"] == [2, 3]
+    checkpoints = [f"/all/{epoch:02d}.weights.h5" for epoch in range(1, 5)]
+    written = ["/best.keras", "/log.csv", "/logs/train/events"]
+    assert any(name.startswith("/backup/step-000000002/") for name in first["interrupted"])
+    assert [name for name in first["interrupted"] if "backup" not in name] == [*checkpoints[:2], *written]
+    assert first["finished"] == [*checkpoints, *written, "/logs/train/events"]
+    assert [line.partition(",")[0] for line in first["csv"]] == ["epoch", "0", "1", "2", "3"]
+    assert first["best"] is True
+    assert second["interrupted"] == second["finished"] == []  # only the chief writes
+
+
+def test_a_path_below_a_file_is_refused_before_the_training(crew: Crew) -> None:
+    (said,) = set(scene(crew, "a_path_below_a_file_is_refused", "ring2"))
+    assert said.startswith("StorageError: Expected a folder. Received: path='memory://runs/remote/taken'")
+
+
 def test_models_that_cannot_be_exact_are_refused(crew: Crew) -> None:
     for weights, batchnorm, stateful, plain in scene(crew, "inexact_models_are_refused", "ring2"):
         assert weights.startswith("ModelError: A loss must be the mean or the sum over rows")

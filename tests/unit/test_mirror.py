@@ -111,7 +111,7 @@ def test_an_upload_that_does_not_end_is_an_error_that_names_it(
     monkeypatch.setattr(deadlines, "UPLOAD_TIMEOUT", 0.05)
     store.gate.clear()
     write(mirror.folder(URL, fetch=False) / "best.keras", "x")
-    with pytest.raises(StorageError, match="runs/one/best.keras"):
+    with pytest.raises(StorageError, match=r"runs/one/best\.keras"):
         mirror.finish()
     monkeypatch.setattr(deadlines, "UPLOAD_TIMEOUT", WITHIN)
     store.gate.set()
@@ -143,12 +143,12 @@ def test_a_failed_upload_is_an_error_in_training_with_path_and_remedy(
     store.failing.add("best")
     folder = mirror.folder(URL, fetch=False)
     write(folder / "best.keras", "x")
-    with pytest.raises(StorageError, match="runs/one/best.keras") as caught:
+    with pytest.raises(StorageError, match=r"runs/one/best\.keras") as caught:
         mirror.finish()
     assert caught.value.fix
     write(folder / "best.keras", "y")
     mirror.sync()
-    with pytest.raises(StorageError, match="best.keras"):
+    with pytest.raises(StorageError, match=r"best\.keras"):
         mirror.finish()
 
 
@@ -283,7 +283,7 @@ def test_a_local_folder_is_itself(mirror: Mirror, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["gated://runs/../other", "gated://"])
 def test_a_path_outside_is_refused(mirror: Mirror, url: str) -> None:
-    with pytest.raises(ConfigError, match="without '..'"):
+    with pytest.raises(ConfigError, match="below its host"):
         mirror.path_of(url)
 
 

@@ -61,7 +61,7 @@ UPLOAD_TIMEOUT = 1800.0  # For one file or folder: tens of GB over a slow networ
 UPLOAD_RETRY_PAUSE = 1.0  # Pauses grow by 4: 21 s over all tries, in which a NameNode or a DataNode is back.
 MIRROR_SCAN_INTERVAL = 10.0  # A file of your own writer is uploaded when it has not changed for so long.
 BATCH_SYNC_INTERVAL = 1.0  # Between steps, files are looked at so often at most: steps may take milliseconds.
-LOGS_INTERVAL = 5.0  # Remote event files are listed so often for TensorBoard, which looks at its folder as often.
+LOGS_INTERVAL = 5.0  # Remote event files are listed so often; TensorBoard looks at its folder as often.
 
 # A live cluster: `_node`, `_task` and `_driver`.
 
