@@ -140,6 +140,11 @@ class Uploads:
         return None
 
     def _judged(self, upload: Upload, error: Exception) -> Exception | None:
+        if isinstance(error, FileNotFoundError):
+            error = StorageError(
+                f"Expected a bucket or a folder to write to. Received: path={upload.url!r}: {error}.",
+                fix="Create the bucket or folder, or correct the path.",
+            )
         if not upload.is_log:
             return error
         if upload.url not in self._warned:  # once, until it works again

@@ -1,0 +1,78 @@
+"""A training whose callbacks write to remote storage, for tests on real clusters."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emberflow._node.context import Context
+
+EPOCHS = 4
+KILLED_IN = 2  # the epoch at whose beginning the chief of the first attempt dies
+WITHIN = 60.0
+
+
+class Train:
+    """What each node runs: four epochs with every callback that writes, below a URL.
+
+    Args:
+        url: Where the callbacks write.
+        environment: Variables that the storage's driver reads.
+        dies: Whether the chief is killed in the first attempt.
+    """
+
+    def __init__(self, url: str, environment: Mapping[str, str], *, dies: bool = False) -> None:
+        self.url, self.environment, self.dies = url, dict(environment), dies
+
+    def __call__(self, ctx: "Context") -> dict[str, Any]:
+        os.environ.update(self.environment)
+        import keras
+        import numpy as np
+
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.1), "mse")
+        ctx.distribute(model)
+        callbacks = keras.callbacks
+        history = model.fit(
+            np.arange(16.0).reshape(8, 2) / 16 + ctx.rank,
+            np.arange(8.0)[:, None],
+            batch_size=4,
+            epochs=EPOCHS,
+            verbose=0,
+            callbacks=[
+                callbacks.BackupAndRestore(f"{self.url}/backup"),
+                callbacks.CSVLogger(f"{self.url}/log.csv", append=True),
+                callbacks.ModelCheckpoint(f"{self.url}/{{epoch:02d}}.keras"),
+                callbacks.TensorBoard(f"{self.url}/logs"),
+                *([self._killer()] if self.dies and ctx.is_chief and ctx.attempt == 0 else []),
+            ],
+        )
+        ctx.export(model, f"{self.url}/export/1")
+        note = ctx.mirror(f"{self.url}/notes") / f"{ctx.rank}.txt"
+        note.write_text(f"rank {ctx.rank}")
+        weights = [weight.tolist() for weight in model.get_weights()]
+        return {"epochs": history.epoch, "attempt": ctx.attempt, "weights": weights}
+
+    def _killer(self) -> Any:
+        import keras
+
+        url = self.url
+
+        class Kill(keras.callbacks.Callback):  # type: ignore[misc]
+            """Kills its process once the state of the epochs before is stored."""
+
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                from emberflow._node.checkpoints import step_of, steps_of
+
+                deadline, pause = time.monotonic() + WITHIN, threading.Event()
+                while epoch == KILLED_IN:
+                    stored = [step_of(version) for version in steps_of(f"{url}/backup")]
+                    if stored == [KILLED_IN] or time.monotonic() > deadline:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    pause.wait(0.1)
+
+        return Kill()
