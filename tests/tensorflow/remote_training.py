@@ -37,6 +37,7 @@ class Train:
         model.compile(keras.optimizers.Adam(0.1), "mse")
         ctx.distribute(model)
         callbacks = keras.callbacks
+        killer = [callbacks.LambdaCallback(on_epoch_begin=self._die)]
         history = model.fit(
             np.arange(16.0).reshape(8, 2) / 16 + ctx.rank,
             np.arange(8.0)[:, None],
@@ -48,7 +49,7 @@ class Train:
                 callbacks.CSVLogger(f"{self.url}/log.csv", append=True),
                 callbacks.ModelCheckpoint(f"{self.url}/{{epoch:02d}}.keras"),
                 callbacks.TensorBoard(f"{self.url}/logs"),
-                *([self._killer()] if self.dies and ctx.is_chief and ctx.attempt == 0 else []),
+                *(killer if self.dies and ctx.is_chief and ctx.attempt == 0 else ()),
             ],
         )
         ctx.export(model, f"{self.url}/export/1")
@@ -57,22 +58,13 @@ class Train:
         weights = [weight.tolist() for weight in model.get_weights()]
         return {"epochs": history.epoch, "attempt": ctx.attempt, "weights": weights}
 
-    def _killer(self) -> Any:
-        import keras
+    def _die(self, epoch: int, logs: Any = None) -> None:
+        """Kill this process once the state of the epochs before is stored."""
+        from emberflow._node.checkpoints import step_of, steps_of
 
-        url = self.url
-
-        class Kill(keras.callbacks.Callback):  # type: ignore[misc]
-            """Kills its process once the state of the epochs before is stored."""
-
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                from emberflow._node.checkpoints import step_of, steps_of
-
-                deadline, pause = time.monotonic() + WITHIN, threading.Event()
-                while epoch == KILLED_IN:
-                    stored = [step_of(version) for version in steps_of(f"{url}/backup")]
-                    if stored == [KILLED_IN] or time.monotonic() > deadline:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    pause.wait(0.1)
-
-        return Kill()
+        deadline, pause = time.monotonic() + WITHIN, threading.Event()
+        while epoch == KILLED_IN:
+            stored = [step_of(version) for version in steps_of(f"{self.url}/backup")]
+            if stored == [KILLED_IN] or time.monotonic() > deadline:
+                os.kill(os.getpid(), signal.SIGKILL)
+            pause.wait(0.1)

@@ -9,6 +9,7 @@ import shutil
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -38,9 +39,14 @@ class Mirror:
 
     Args:
         root: A local folder for them.
+        resolve: Returns the URL that a path means.
+
+    Attributes:
+        resolve: The same.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, resolve: Callable[[str], str] = str) -> None:
+        self.resolve = resolve
         self._root = root
         self._uploads = Uploads()
         self._folders: dict[Path, str] = {}

@@ -4,6 +4,7 @@ TensorFlow and Keras write local paths only. So `fit` gives these callbacks the 
 their own path back at its end.
 """
 
+import copy
 import functools
 import inspect
 import time
@@ -85,6 +86,19 @@ def path_of(callback: Any) -> str:
     return str(getattr(callback, name)) if name else ""
 
 
+def with_resolved_paths(callbacks: Sequence[Any], resolve: Callable[[str], str]) -> list[Any]:
+    """Return the callbacks with the URLs that their paths mean; those whose path is local stay as they are."""
+    found = []
+    for each in callbacks:
+        path = path_of(each).rstrip("/")
+        url = resolve(path) if path else ""
+        if url and url != path and not storage.is_local(url):
+            each = copy.copy(each)  # noqa: PLW2901 - the user's own keeps its path
+            _replace(each, path, url)
+        found.append(each)
+    return found
+
+
 class UploadChanges(keras.callbacks.Callback):  # type: ignore[misc]
     """Has uploaded what the callback before it wrote, at the end of each epoch and of the training."""
 
@@ -130,15 +144,19 @@ def _with_uploads(callbacks: Sequence[Any], remote: Sequence[Any], mirror: Mirro
 
 
 def _redirect(callback: Any, mirror: Mirror) -> dict[str, Any]:
-    """Give a callback its local path, in every attribute that begins with the URL; return the attributes before."""
+    """Give a callback its local path; return its own attributes."""
     url = path_of(callback).rstrip("/")
-    local = str(_mirrored(callback, url, mirror))
+    return _replace(callback, url, str(_mirrored(callback, mirror.resolve(url), mirror)))
+
+
+def _replace(callback: Any, path: str, by: str) -> dict[str, Any]:
+    """Replace a path in every attribute that begins with it; return the attributes before."""
     before = {
         name: value
         for name, value in vars(callback).items()
-        if isinstance(value, str | Path) and f"{value}/".startswith(f"{url}/")
+        if isinstance(value, str | Path) and f"{value}/".startswith(f"{path}/")
     }
-    vars(callback).update({name: local + str(value)[len(url) :] for name, value in before.items()})
+    vars(callback).update({name: by + str(value)[len(path) :] for name, value in before.items()})
     return before
 
 
