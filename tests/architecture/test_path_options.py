@@ -28,7 +28,7 @@ RESOLVERS = {
     "absolute_path",
 }
 LOOKS_LIKE_STORAGE = re.compile(
-    r"path|dir$|folder|checkpoint|publish|tensorboard$|^model$|target|^source|output|file|^rows$|^data$|labels|url|location|^validation$|^evaluation$",
+    r"path|dir$|^callbacks$|folder|checkpoint|publish|tensorboard$|^model$|target|^source|output|file|^rows$|^data$|labels|url|location|^validation$|^evaluation$",
     re.IGNORECASE,
 )
 
@@ -54,6 +54,7 @@ RESOLVED = {
     "KerasEstimator.model": OWN + "a Keras model or a function",
     "KerasEstimator.setModel.model": OWN + "a Keras model or a function",
     "KerasEstimator.tensorboardDir": "ml/estimator.py::_describe",
+    "KerasEstimator.callbacks": "ml/estimator.py::_shipped_callbacks",
     "KerasEstimator.checkpointSteps": OWN + "a count",
     "KerasEstimator.checkpointDir": "_driver/paths.py::with_resolved_paths",
     "KerasEstimator.spoolDir": OWN + "local disk of each host",
@@ -72,6 +73,7 @@ RESOLVED = {
     "Context.absolute_path.path": "_node/storage_access.py::absolute_path",
     "Context.open.path": "_node/storage_access.py::open",
     "Context.export.path": "_node/storage_access.py::export",
+    "Context.mirror.path": "_node/storage_access.py::mirror",
     "Context.export.model": OWN + "a model",
     "Context.distribute.model": OWN + "a model",
     "Context.periodic.model": OWN + "a model",

@@ -8,7 +8,7 @@ import keras
 
 from emberflow import storage
 from emberflow._node.mirror import Mirror
-from emberflow._node.mirrored_callbacks import mirror_model_fit, path_of
+from emberflow._node.mirrored_callbacks import mirror_model_fit, path_of, with_resolved_paths
 from emberflow.strategies.data_parallel.distribute import distribute
 from tests.tensorflow import parallel_cases as cases
 from tests.tensorflow.parallel_scenes import Crash, bits, fresh, rows
@@ -56,6 +56,10 @@ def remote_callbacks_are_resumed(transport: Any, folder: str) -> dict[str, Any]:
     best = Path(folder) / f"best-{transport.rank}.keras"
     if transport.rank == 0:
         best.write_bytes(storage.read_bytes(f"{URL}/best.keras"))
+    plain = keras.callbacks.BackupAndRestore("backup")
+    (resolved,) = with_resolved_paths([plain], lambda path: f"{URL}/{path}")
+    assert (path_of(plain), path_of(resolved)) == ("backup", f"{URL}/backup")
+    assert with_resolved_paths([plain], lambda path: f"/{path}") == [plain]
     return {
         "interrupted": interrupted,
         "epochs": history.epoch,

@@ -180,7 +180,7 @@ def _context(
         os.environ["TF_CONFIG"] = json.dumps(config)
     services.join(endpoints, config)
     work_dir = Path(spec.folder) / "work"
-    mirror = Mirror(work_dir / "mirror")
+    mirror = Mirror(work_dir / "mirror", plan.paths.resolve)
     if plan.tensorboard and me.rank == 0:
         folder, host = plan.tensorboard
         port = held_port(plan.port_range, "TensorBoard") if plan.port_range else None

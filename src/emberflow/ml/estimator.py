@@ -1,6 +1,7 @@
 """KerasEstimator: a DataFrame in, a KerasModel out."""
 # ruff: noqa: ARG002 - the constructor's arguments are in `_input_kwargs`, which tells those that were passed
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -337,7 +338,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
                 for name in ("loss", "optimizer", "metrics")
                 if self.isDefined(name)
             },
-            callbacks=cloudpickle.dumps(self.callbacks) if self.callbacks else b"",
+            callbacks=self._shipped_callbacks(),
             columns=columns,
             batch_size=self.getOrDefault("batchSize"),
             epochs=self.getOrDefault("epochs"),
@@ -368,6 +369,15 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         if callable(self.model) and not hasattr(self.model, "compile"):
             return {"builder": ship(self.model, is_connect=False)}
         return {"keras_file": file_of(self.model)}
+
+    def _shipped_callbacks(self) -> bytes:
+        if not self.callbacks:
+            return b""
+        from emberflow._node.mirrored_callbacks import with_resolved_paths
+
+        callbacks = with_resolved_paths(self.callbacks, functools.partial(resolve_path, None))
+        pickled: bytes = cloudpickle.dumps(callbacks)
+        return pickled
 
     def _columns(self, dataset: "DataFrame") -> TrainingColumns:
         features, labels = self.feature_columns(), self.label_columns()
