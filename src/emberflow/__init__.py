@@ -6,7 +6,7 @@ The names here are all that a user types. Importing this package imports neither
 import importlib as _importlib
 import typing as _typing
 
-from emberflow.cluster import Cluster, cluster
+from emberflow.cluster import cluster
 from emberflow.errors import (
     ClusterError,
     ConfigError,
@@ -26,6 +26,7 @@ from emberflow.errors import (
     SupersededError,
     UnknownNameError,
 )
+from emberflow.live_cluster import Cluster
 from emberflow.local.cluster import local_cluster
 from emberflow.predict import predict
 from emberflow.result import Metric, Report, Result

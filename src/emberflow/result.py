@@ -90,3 +90,43 @@ class FeedResult:
 
     rows: int
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStatus:
+    """One node of a live cluster at one moment.
+
+    Attributes:
+        rank: Its global number.
+        role: chief, worker, ps or evaluator.
+        index: Its number within its role.
+        host: Where it runs.
+        state: "waiting" for its task, "starting", "up", "returned", or how it ended.
+        log_tail: The last lines that it printed.
+        rows_taken: Rows that your function has taken so far; of rounds those of complete epochs.
+        rows_waiting: Rows that are on the node for it to take.
+        rows_per_second: How many it has taken per second in the last seconds.
+        tasks_held: Feeding tasks that wait until it takes more of a stream: it holds as many rows as it may.
+    """
+
+    rank: int
+    role: str
+    index: int
+    host: str
+    state: str
+    log_tail: tuple[str, ...] = ()
+    rows_taken: int = 0
+    rows_waiting: int = 0
+    rows_per_second: float = 0.0
+    tasks_held: int = 0
+
+    def rows_in_words(self) -> str:
+        """Return what is known of its rows, as the notebook shows it.
+
+        >>> node = NodeStatus(rank=0, role="chief", index=0, host="h", state="up", rows_taken=1200, rows_waiting=7)
+        >>> node.rows_in_words()
+        '1,200 rows taken, 7 waiting, 0 per second'
+        """
+        taken, waiting = f"{self.rows_taken:,}", f"{self.rows_waiting:,}"
+        held = f", {self.tasks_held} feeding tasks wait for it" if self.tasks_held else ""
+        return f"{taken} rows taken, {waiting} waiting, {self.rows_per_second:,.0f} per second{held}"

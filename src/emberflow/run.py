@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emberflow._driver.cluster_facts import ClusterFacts
     from emberflow._driver.supervisor import Program
     from emberflow._node.context import Context
-    from emberflow.cluster import Cluster
+    from emberflow.live_cluster import Cluster
 
 log = logging.getLogger("emberflow")
 

@@ -50,7 +50,7 @@ RESOLVED = {
     "tfrecord.from_example.data": OWN + "a column",
     "Cluster.train.data": OWN + "a DataFrame or an RDD",
     "Cluster.infer.data": OWN + "a DataFrame or an RDD",
-    "Cluster.train_stream.checkpoint": "cluster.py::_start_stream",
+    "Cluster.train_stream.checkpoint": "live_cluster.py::_start_stream",
     "KerasEstimator.model": OWN + "a Keras model or a function",
     "KerasEstimator.setModel.model": OWN + "a Keras model or a function",
     "KerasEstimator.tensorboardDir": "ml/estimator.py::_describe",

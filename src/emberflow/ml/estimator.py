@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from emberflow._feed.file_source import FileSource
-    from emberflow.cluster import Cluster
+    from emberflow.live_cluster import Cluster
     from emberflow.ml.file_fit import Files
     from emberflow.ml.stream_fit import StreamingFit
     from emberflow.result import Result

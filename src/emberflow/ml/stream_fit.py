@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from emberflow.cluster import Cluster
+    from emberflow.live_cluster import Cluster
     from emberflow.ml.estimator import KerasEstimator
     from emberflow.ml.model import KerasModel
 
