@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-full test-lowest check format map bench lock setup clean
+.PHONY: help demo test test-unit test-full test-lowest test-spark check format map bench lock setup clean
 
 python := .venv/bin/python
 spark := scripts/with-spark python
@@ -40,6 +40,10 @@ test-lowest: setup ## many workers against one process, with the lowest versions
 	@scripts/setup-lowest
 	@.venv-lowest/bin/python -m pytest -q -m "not full" tests/tensorflow/test_data_parallel.py tests/unit/test_row_kinds.py
 
+test-spark: setup ## each capability once on another Spark: make test-spark VERSION=3.5
+	@scripts/setup-spark $(VERSION)
+	@.venv-spark-$(VERSION)/bin/python -m pytest -q --durations=15 -m smoke
+
 check: setup ## ruff, mypy and the layer rules; changes nothing
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
@@ -60,6 +64,6 @@ lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 
 clean: ## delete .venv and everything that was built or cached
-	rm -rf .venv .venv-lowest build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-lowest .venv-spark-* build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -79,6 +79,7 @@ def check_pipeline(rows: "DataFrame", path: str, master: str) -> None:
     assert elsewhere(path, master) == expected
 
 
+@pytest.mark.smoke
 def test_pipeline_with_sparks_own_stages_saves_and_loads_elsewhere(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def test_cross_validator_on_connect(spark_connect: "SparkSession") -> None:
     assert isinstance(best.bestModel, ef.KerasModel)
 
 
+@pytest.mark.smoke
 def test_on_connect_fit_transform_save_and_load(spark_connect: "SparkSession", tmp_path: Path) -> None:
     rows = flower_rows(spark_connect)
     model = estimator(epochs=10, validationSplit=0.2).fit(rows)

@@ -57,7 +57,9 @@ def kill_once(marker: Path, node: str, after: int) -> Any:
     return Kill()
 
 
-@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
+@pytest.mark.parametrize(
+    "strategy", [ASYNCHRONOUS[0], pytest.param(ASYNCHRONOUS[1], marks=pytest.mark.smoke)]
+)
 def test_digits_with_validation(spark_gpus: "SparkSession", strategy: str) -> None:
     model = estimator(strategy, validationSplit=0.1).fit(digit_rows(spark_gpus))
     accuracy = accuracy_of(model)

@@ -84,6 +84,7 @@ def test_a_process_that_is_killed(spark_cluster: "SparkSession", tmp_path: Path,
         assert error.log_tail == "training"
 
 
+@pytest.mark.smoke
 @pytest.mark.fault
 def test_sys_exit_with_a_code(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     def train(ctx: Any) -> None:
@@ -137,6 +138,7 @@ def test_a_node_that_hangs_before_it_meets_the_others(spark_cluster: "SparkSessi
     assert "worker 1" in str(error).lower() or "chief 0" in str(error).lower()
 
 
+@pytest.mark.smoke
 @pytest.mark.fault
 def test_a_cancelled_job(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     def train(ctx: Any) -> None:

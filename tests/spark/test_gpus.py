@@ -32,6 +32,7 @@ def what_i_see(ctx: Any) -> dict[str, Any]:
     return {"role": ctx.role, "devices": ctx.devices} | {name: os.environ.get(name) for name in names}
 
 
+@pytest.mark.smoke
 def test_workers_hold_distinct_gpus_and_the_others_none(
     spark_gpus: "SparkSession", nothing_left: None
 ) -> None:

@@ -22,6 +22,7 @@ def sums(ctx: Any) -> list[tuple[int, int, int, int]]:
     return seen
 
 
+@pytest.mark.smoke
 def test_one_dataframe_after_the_other_each_row_once_per_epoch(spark_cluster: "SparkSession") -> None:
     with ef.cluster(sums, workers=2, spark=spark_cluster, verbose=False) as cluster:
         first = cluster.train(spark_cluster.range(1000).repartition(10), epochs=2)

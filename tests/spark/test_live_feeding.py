@@ -109,6 +109,7 @@ def test_no_rows_other_columns_and_unknown_names_are_errors(
             cluster.feeding.train(spark_retrying.range(10))
 
 
+@pytest.mark.smoke
 def test_inference_is_complete_and_in_place(spark_retrying: "SparkSession") -> None:
     with fed_cluster(spark_retrying, doubled) as cluster:
         frame = spark_retrying.range(0, 1000, 1, 10).where("id < 300 or id > 450")  # empty partitions too
@@ -229,6 +230,7 @@ def rows_of_stream(rank: int, feeds: LiveFeeds) -> list[int]:
     return [value for batch in feeds.stream() for value in batch.column("id").to_pylist()]
 
 
+@pytest.mark.smoke
 def test_a_stream_brings_each_row_once_per_epoch(spark_retrying: "SparkSession") -> None:
     with fed_cluster(spark_retrying, rows_of_stream) as cluster:
         result = cluster.feeding.train(spark_retrying.range(0, 1000, 1, 10).where("id < 900"), epochs=2)
@@ -285,6 +287,7 @@ def values_of_rounds(rank: int, feeds: LiveFeeds) -> list[Any]:
     ]
 
 
+@pytest.mark.smoke
 def test_rdds_are_fed_in_rounds(spark_retrying: "SparkSession") -> None:
     context = spark_retrying.sparkContext
     pairs = context.parallelize([(x, [x / 2, 1.0]) for x in range(1000)], 10)

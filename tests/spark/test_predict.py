@@ -44,6 +44,7 @@ ALL_TYPES = (
 )
 
 
+@pytest.mark.smoke
 def test_kept_columns_are_unchanged_bit_by_bit(spark_cluster: "SparkSession") -> None:
     df = spark_cluster.range(0, 50, 1, 3).selectExpr(*ALL_TYPES)
     scored = predict(df, load_sum, inputs="x", outputs="total double", batch_size=7)

@@ -50,7 +50,9 @@ def training(notes: Path) -> "Callable[[Any], Any]":
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("victim", ["node", "python_worker", "executor"])
+@pytest.mark.parametrize(
+    "victim", ["node", "python_worker", pytest.param("executor", marks=pytest.mark.smoke)]
+)
 def test_a_killed_worker_costs_a_restart(spark_cluster: "SparkSession", tmp_path: Path, victim: str) -> None:
     run = start_run(
         spark_cluster, training(tmp_path), max_restarts=1, checkpoint_dir=str(tmp_path / "shared")

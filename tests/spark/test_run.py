@@ -28,6 +28,7 @@ def train(ctx: Any) -> Any:
     return {"rank": ctx.rank, "role": ctx.role, "spec": ctx.cluster_spec, "work_dir": str(ctx.work_dir)}
 
 
+@pytest.mark.smoke
 def test_a_run_brings_back_value_reports_metrics_and_log(
     spark: "SparkSession", capfd: pytest.CaptureFixture[str]
 ) -> None:

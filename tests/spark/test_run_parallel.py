@@ -36,6 +36,7 @@ def test_each_task_is_alone_with_its_number(
     assert all(f"task {at} here" in result.reports[0].log_tail for at, result in enumerate(results))
 
 
+@pytest.mark.smoke
 def test_a_barrier_starts_all_at_once(
     spark_cluster: "SparkSession", nothing_left: None, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ import decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.ml.linalg import Vectors, VectorUDT
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
+    pytest.mark.skipif(pyspark.__version__ < "4", reason="the format needs Spark 4.0"),
     pytest.mark.parametrize("spark", ["cluster", "connect"], indirect=True),
     pytest.mark.filterwarnings("ignore:TFRecord has no 64 bit fractions"),
 ]
@@ -68,6 +70,7 @@ def files_in(folder: Path) -> list[Path]:
     )
 
 
+@pytest.mark.smoke
 def test_each_type_comes_back_with_its_schema(spark: "SparkSession", tmp_path: Path) -> None:
     frame = spark.createDataFrame([VALUES, (None,) * len(VALUES)], TYPES)
     path = str(tmp_path / "out")

@@ -65,6 +65,7 @@ def expected(count: int) -> list[int]:
     return [count * ROWS, sum(range(count * ROWS))]
 
 
+@pytest.mark.smoke
 def test_every_row_is_trained_on_once_through_stops_and_starts(
     spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
 ) -> None:

@@ -68,6 +68,7 @@ def compare(spark: "SparkSession", workers: int, transport: Any, job: Compare) -
     return values
 
 
+@pytest.mark.smoke
 def test_two_workers_equal_one_process(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     compare(spark_cluster, 2, "ring", Compare(tmp_path, QUICK))
 

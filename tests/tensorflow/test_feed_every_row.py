@@ -89,10 +89,12 @@ def check_every_row_once(spark: "SparkSession", folder: Path) -> None:
     assert first[1]["all_to_rank_0"][0] == first[1]["one_row"][0] + first[0]["one_row"][0] - 1 == 0
 
 
+@pytest.mark.smoke
 def test_every_row_once_on_a_cluster(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     check_every_row_once(spark_cluster, tmp_path)
 
 
+@pytest.mark.smoke
 def test_every_row_once_on_connect(spark_connect: "SparkSession", tmp_path: Path) -> None:
     check_every_row_once(spark_connect, tmp_path)
 

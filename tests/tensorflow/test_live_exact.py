@@ -27,6 +27,7 @@ def columns(first: int, end: int) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any
     return x[:, None], (3 * x**2)[:, None]
 
 
+@pytest.mark.smoke
 def test_two_workers_over_several_rounds_equal_one_process(spark_cluster: "SparkSession") -> None:
     def learn(ctx: Any) -> tuple[list[Any], list[dict[str, float]]]:
         model, logs = ctx.distribute(build()), []

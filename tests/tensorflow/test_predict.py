@@ -95,6 +95,7 @@ def test_open_lengths_give_the_same_whatever_stands_beside_them(spark_cluster: "
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
+@pytest.mark.smoke
 def test_a_saved_model_of_plain_tensorflow(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     path = plain_tensorflow(tmp_path)
     df = frame(spark_cluster, {"x": lists(floats(2)), "name": pa.array([f"row {at}" for at in range(ROWS)])})
@@ -209,6 +210,7 @@ def test_functions_with_dictionaries_and_several_outputs(spark_cluster: "SparkSe
     ]
 
 
+@pytest.mark.smoke
 def test_streams_are_scored(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     case = mlp()
     df = frame(spark_cluster, case.table)

@@ -38,6 +38,7 @@ def fit(ctx: Any) -> tuple[bool, list[Any]]:
     return is_warm, model.get_weights()
 
 
+@pytest.mark.smoke
 def test_runs_on_an_idle_cluster_start_warm(spark_cluster: "SparkSession") -> None:
     with ef.cluster(workers=2, spark=spark_cluster, verbose=False) as idle:
         for _ in range(2):

@@ -226,6 +226,12 @@ def test_a_refusal_reaches_the_user_as_an_error_that_is_not_worth_a_restart() ->
             RunCancelledError,
             "cancelled",
         ),
+        ("Job 17 cancelled as part of cancellation of all jobs", RunCancelledError, "cancelled"),  # Spark 3.5
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 10) than that in driver 3.11,",
+            ClusterError,
+            "Python 3.10 on executors",
+        ),
         ("[OPERATION_CANCELED] Operation has been canceled.", RunCancelledError, "cancelled"),
         ("something new and strange", ClusterError, "something new and strange"),
     ],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from emberflow._driver.interpreter import is_connect, is_local
 from emberflow._driver.paths import path_rules_of
+from emberflow._driver.spark_versions import CONNECT, check_offers
 from emberflow._driver.storage_settings import storage_settings_of
 from emberflow._plan.path_rules import PathRules
 from emberflow._protocol.sockets import unbracketed
@@ -108,6 +109,7 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
     gpu = gpu_resource or spark.conf.get(GPU_RESOURCE, None) or "gpu"
     check_resource(GPU_RESOURCE, gpu)
     if is_connect(spark):
+        check_offers(spark, CONNECT, fix="Use a classic session: start the driver with spark-submit.")
         host = _own_address_towards(spark)
         return ClusterFacts(
             is_connect=True,

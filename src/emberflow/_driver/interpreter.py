@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from emberflow._driver.spark_versions import FRAME_PROFILES, check_offers, offers
+from emberflow._driver.spark_versions import FRAME_PROFILES, offers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,10 +28,7 @@ def map_in_arrow(
 ) -> "DataFrame":
     """Return ``frame.mapInArrow(task, ...)``, run by the right Python, or with an error that names the wrong one."""
     spark = frame.sparkSession
-    more = {}
-    if profile is not None:
-        check_offers(spark, FRAME_PROFILES, fix="Pass gpus=0, or use a session of Spark 4.0 or newer.")
-        more = {"profile": profile}
+    more = {} if profile is None else {"profile": profile}  # Spark 3.5 has no such argument
     fix = fix_for(None if is_connect(spark) else str(spark.sparkContext.master))
     start = functools.partial(_start, cloudpickle.dumps(task), DRIVER_PYTHON, fix)
     with driver_python(spark):

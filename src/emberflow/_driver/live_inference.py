@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from emberflow._driver.fed_data import FedRdds, made
 from emberflow._driver.feeding_job import FeedingJobs
 from emberflow._driver.interpreter import driver_python, map_in_arrow
+from emberflow._driver.spark_versions import parse_schema
 from emberflow._task.inference_task import PROBE_SCHEMA, InferenceTask, infer_rows, probe_columns
 from emberflow._task.node_dialing import FeedAccess
 from emberflow._task.rdd_task import infer_values
@@ -77,7 +78,7 @@ def _declared(schema: Any) -> "StructType":
     if isinstance(schema, StructType):
         return schema
     try:
-        found = StructType.fromDDL(schema)
+        found = parse_schema(schema)
     except Exception as error:
         raise ConfigError(
             f"`schema` must name the columns of the replies, and their types. Received: schema={schema!r}, which "

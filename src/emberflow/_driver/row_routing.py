@@ -7,12 +7,12 @@ it, since a shuffle delivers rows in another order each time. The rank follows f
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emberflow._driver.paths import resolve_path
-from emberflow._driver.spark_versions import REPARTITION_BY_ID, offers
+from emberflow._driver.spark_versions import BATCHES_BY_BYTES, REPARTITION_BY_ID, offers
 from emberflow._feed.arrays import KEY, RESERVED
 from emberflow._feed.file_source import FileSource
 from emberflow._plan.partition_keys import keys_of_partitions
@@ -30,11 +30,11 @@ RANK = "__ef_rank"
 TRAIN = "train"
 ROW_BITS = 33  # monotonically_increasing_id: the partition above these bits, the row within it below
 
-# Bytes, not rows: 1000 rows of 784 floats, 30 images of 100 KB, tens of thousands of narrow rows.
-BATCH_SETTINGS = {
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(3 * 1024 * 1024),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-}
+BATCH_BYTES, BATCH_ROWS = (
+    "spark.sql.execution.arrow.maxBytesPerBatch",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+)
+WIDE_ROWS = 1000  # in a batch, where Spark does not count bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +158,19 @@ def _rank_of(key: "Column", trainers: int) -> "Column":
     return F.pmod(row + F.shiftright(key, ROW_BITS), F.lit(trainers)).cast("int")
 
 
+def _batch_settings(spark: "SparkSession") -> dict[str, str]:
+    """Return the size of batches: bytes, not rows, if this Spark can count them."""
+    if offers(spark, BATCHES_BY_BYTES):
+        # 1000 rows of 784 floats, 30 images of 100 KB, tens of thousands of narrow rows.
+        return {BATCH_BYTES: str(3 * 1024 * 1024), BATCH_ROWS: "100000"}
+    given = int(spark.conf.get(BATCH_ROWS) or 0)
+    return {BATCH_ROWS: str(given if 0 < given < WIDE_ROWS else WIDE_ROWS)}
+
+
 class SessionSettings:
     """Settings of sessions that several runs need at the same time: the first sets them, the last puts them back."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: "Callable[[SparkSession], Mapping[str, str]]") -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._users: dict[int, int] = {}
@@ -173,8 +182,9 @@ class SessionSettings:
         session = id(spark)
         with self._lock:
             if not self._users.get(session):
-                self._before[session] = {name: spark.conf.get(name, None) for name in self._settings}
-                for name, value in self._settings.items():
+                settings = self._settings(spark)
+                self._before[session] = {name: spark.conf.get(name, None) for name in settings}
+                for name, value in settings.items():
                     spark.conf.set(name, value)
             self._users[session] = self._users.get(session, 0) + 1
         try:
@@ -188,7 +198,7 @@ class SessionSettings:
 
 
 ARROW_BATCHES = SessionSettings(
-    BATCH_SETTINGS
+    _batch_settings
 )  # one for the process: runs in several threads share a session
 
 

@@ -22,7 +22,7 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "pip install emberflow into the Python of the driver and of the executors: it brings all of these.",
     ),
     (
-        r"PYTHON_VERSION_MISMATCH\](?:[^\n]*?version: (\d[\d.]*\d))?",
+        r"PYTHON_VERSION_MISMATCH\](?:[^\n]*?version:? \(?(\d[\d., ]*\d))?",
         (
             "Executors and driver run different versions of Python. "
             "Received: Python {0} on executors, the driver's Python {driver}."
@@ -70,9 +70,11 @@ FRAMES = re.compile(
     r"(An error occurred while calling \S+\s*: )|^\s+(at |\.\.\. \d+ more).*\n?", re.MULTILINE
 )
 TEXT_LIMIT = 4000  # characters; the cause comes first, and the whole text is the __cause__
-# Spark's error condition, where Spark, Py4J or Spark Connect begins its text with one, or names it as the cause.
+# Spark's error condition, where Spark, Py4J or Spark Connect begins its text with one, or names it as the cause;
+# Spark 3.5 has a sentence in its place.
 CANCELLED = re.compile(
-    r"(?:\A|^: |^Caused by: )(?:\([\w.$]+\) )?(?:[\w.$]+: )?\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELL?ED)\]",
+    r"(?:\A|^: |^Caused by: )(?:\([\w.$]+\) )?(?:[\w.$]+: )?"
+    r"(?:\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELL?ED)\]|Job \d+ cancelled\b)",
     re.MULTILINE,
 )
 TRACEBACK = "Traceback (most recent call last):"
@@ -102,7 +104,7 @@ def known_error(text: str) -> ClusterError | None:
         return ClusterError(found[1], fix=found[2])
     for pattern, problem, fix in TRANSLATIONS:
         if found := re.search(pattern, text):
-            groups = [group or "unknown" for group in found.groups()]
+            groups = [(group or "unknown").replace(", ", ".") for group in found.groups()]
             executors, name_python = executors_python()
             return ClusterError(
                 problem.format(*groups, driver=DRIVER_PYTHON, executors=executors),

@@ -8,6 +8,7 @@ from emberflow.errors import ClusterError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,11 @@ class Feature:
     since: tuple[int, int]
 
 
-FRAME_PROFILES = Feature(what="Scoring with GPUs of Spark, lazily,", since=(4, 0))
+CONNECT = Feature(what="A session of Spark Connect", since=(4, 0))
+DATA_SOURCES = Feature(what='The format "tfrecord"', since=(4, 0))
+BATCHES_BY_BYTES = Feature(what="spark.sql.execution.arrow.maxBytesPerBatch", since=(4, 0))
+FRAME_PROFILES = Feature(what="Scoring with GPUs that the session does not give every task", since=(4, 0))
+ARROW_UDFS = Feature(what="ef.tfrecord.to_example and from_example", since=(4, 1))
 REPARTITION_BY_ID = Feature(what="df.repartitionById", since=(4, 1))
 
 
@@ -47,6 +52,15 @@ def check_offers(spark: "SparkSession", feature: Feature, *, fix: str) -> None:
         raise ClusterError(
             f"{feature.what} needs Spark {major}.{minor} or newer. Received: Spark {spark.version}.", fix=fix
         )
+
+
+def parse_schema(text: str) -> "DataType":
+    """Return the type that a text of SQL such as ``"image array<float>, label long"`` names."""
+    from pyspark.sql import types
+
+    if hasattr(types.DataType, "fromDDL"):
+        return types.DataType.fromDDL(text)
+    return types._parse_datatype_string(text)  # noqa: SLF001 - Spark 3.5 has no public function
 
 
 def parse_version(text: str) -> tuple[int, int]:

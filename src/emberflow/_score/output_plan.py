@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from emberflow._driver.spark_versions import parse_schema
 from emberflow._feed.arrays import is_list, is_text, list_levels
 from emberflow._feed.element_types import BYTES
 from emberflow._score.model_facts import ModelFacts, Tensor
@@ -75,7 +76,7 @@ def _declared(outputs: Any) -> list[OutputChoice]:
     from pyspark.sql.types import StructType
 
     if isinstance(outputs, str):
-        outputs = StructType.fromDDL(outputs)
+        outputs = parse_schema(outputs)
     if isinstance(outputs, StructType):
         return [OutputChoice(name=field.name, column=field.name, type=field.dataType) for field in outputs]
     if isinstance(outputs, Mapping):
@@ -127,7 +128,7 @@ def spark_type(model: ModelFacts, choice: OutputChoice) -> "DataType":
         (tensor for tensor in model.outputs if tensor.name == choice.name), Tensor(name=choice.name)
     )
     if choice.type is not None:
-        return choice.type if isinstance(choice.type, DataType) else DataType.fromDDL(choice.type)
+        return choice.type if isinstance(choice.type, DataType) else parse_schema(choice.type)
     if not tensor.has_rows:
         raise ModelError(
             f"The model's output {tensor.name!r} must have a first dimension of rows. Received: a scalar.",
@@ -141,7 +142,7 @@ def spark_type(model: ModelFacts, choice: OutputChoice) -> "DataType":
     ddl = _SPARK_TYPES[tensor.dtype]
     for _ in tensor.shape:
         ddl = f"array<{ddl}>"
-    return DataType.fromDDL(ddl)
+    return parse_schema(ddl)
 
 
 def check_type(model: ModelFacts, choice: OutputChoice, kind: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from emberflow._driver.cluster_facts import ClusterFacts, read_facts
 from emberflow._driver.profiles import check_gpus, profile_of
 from emberflow._driver.row_routing import quoted
+from emberflow._driver.spark_versions import FRAME_PROFILES, check_offers, offers
 from emberflow._plan.stages import Stage
 from emberflow._score.input_matching import Inputs
 from emberflow._score.input_plan import InputOptions, InputPlan, plan_inputs
@@ -19,7 +20,7 @@ from emberflow.config import RunConfig, check_count
 from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 ERRORS = ("raise", "null", "keep")
@@ -111,7 +112,7 @@ def plan_scoring(df: "DataFrame", source: ModelSource, facts: ModelFacts, reques
         columns={quoted(name): alias for name, alias in short.items()},
         spec=spec,
         schema=StructType([*(df.schema[name] for name in kept), *fields]),
-        profile=_profile(cluster, request.gpus),
+        profile=_profile(df.sparkSession, cluster, request.gpus),
     )
 
 
@@ -139,6 +140,12 @@ def _renamed(plan: InputPlan, short: Mapping[str, str]) -> InputPlan:
     return dataclasses.replace(plan, columns=tuple(columns))
 
 
-def _profile(facts: ClusterFacts, gpus: int) -> Any:
+def _profile(spark: "SparkSession", facts: ClusterFacts, gpus: int) -> Any:
     check_gpus(RunConfig(workers=1, gpus=gpus), facts)
-    return profile_of(Stage(first_rank=0, ranks=1, gpus=gpus), facts)
+    if not offers(spark, FRAME_PROFILES) and gpus in (0, facts.gpus_per_task):
+        return None  # tasks hold what the session gives each
+    profile = profile_of(Stage(first_rank=0, ranks=1, gpus=gpus), facts)
+    if profile is not None:
+        setting = f"spark.task.resource.{facts.gpu_resource}.amount"
+        check_offers(spark, FRAME_PROFILES, fix=f"Start the session with {setting}={gpus}, or pass gpus=0.")
+    return profile

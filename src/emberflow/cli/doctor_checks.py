@@ -18,7 +18,7 @@ Version = tuple[int, ...]
 
 # The oldest version that works, and the newest that is tested.
 VERSIONS: dict[str, tuple[Version, Version]] = {
-    "pyspark": ((4, 1), (4, 3)),
+    "pyspark": ((3, 5), (4, 3)),
     "tensorflow": ((2, 20), (2, 21)),
     "keras": ((3, 11, 3), (3, 15)),
     "pandas": ((2, 2), (2, 3)),  # Spark's mapInArrow requires it

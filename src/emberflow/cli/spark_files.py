@@ -103,7 +103,7 @@ def read_rows(
     if chosen == "tfrecord":
         from emberflow import tfrecord
 
-        tfrecord.register(spark)
+        return tfrecord.read(spark, path, options=parse_pairs(options))
     defaults = {"header": "true", "inferSchema": "true"} if chosen == "csv" else {}
     return spark.read.format(chosen).options(**(defaults | parse_pairs(options))).load(path)
 
@@ -113,7 +113,8 @@ def write_rows(rows: "DataFrame", path: str, chosen: str) -> None:
     if chosen == "tfrecord":
         from emberflow import tfrecord
 
-        tfrecord.register(rows.sparkSession)
+        tfrecord.write(rows, path, mode="overwrite")
+        return
     if chosen == "text":
         rows.write.mode("overwrite").text(path)
         return

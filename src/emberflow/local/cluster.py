@@ -237,7 +237,7 @@ def _spark_basics() -> dict[str, str]:
     """Return the environment variables of every Spark JVM on this machine."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ClusterError("PySpark is not installed here.", fix="pip install 'pyspark>=4.1'")
+        raise ClusterError("PySpark is not installed here.", fix="pip install 'pyspark>=3.5'")
     return {
         "JAVA_HOME": str(find_java_home()),
         "SPARK_HOME": str(Path(spec.origin).parent),

@@ -5,9 +5,11 @@ Reading and writing need no call of this package, since Spark finds the data sou
     spark.read.format("tfrecord").load("hdfs:///mnist/train")
     df.write.format("tfrecord").mode("overwrite").save("hdfs:///out")
 
+On Spark 3.5, which has no data sources in Python, `read` and `write` do the same.
+
 Importing this package imports neither TensorFlow nor Spark; reading and writing import no TensorFlow either.
 """
 
-from emberflow.tfrecord.api import from_example, register, to_example, write
+from emberflow.tfrecord.api import from_example, read, register, to_example, write
 
-__all__ = ["from_example", "register", "to_example", "write"]
+__all__ = ["from_example", "read", "register", "to_example", "write"]

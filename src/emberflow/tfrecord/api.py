@@ -1,9 +1,9 @@
-"""The functions of `ef.tfrecord`: register the data source, write with every mode, Examples in columns."""
+"""The functions of `ef.tfrecord`: register the data source, read and write on every Spark, Examples in columns."""
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from emberflow.tfrecord.spark_source import TFRecordSource
+
+Value = TypeVar("Value")
 
 _MODES = ("error", "errorifexists", "append", "overwrite", "ignore")
 
@@ -27,8 +29,12 @@ def register(spark: "SparkSession") -> None:
     knows the files of HADOOP_CONF_DIR only.
     """
     from emberflow._driver.interpreter import driver_python
+    from emberflow._driver.spark_versions import DATA_SOURCES, check_offers
     from emberflow.tfrecord.spark_source import TFRecordSource, TFRecordsSource
 
+    check_offers(
+        spark, DATA_SOURCES, fix="Use ef.tfrecord.read(spark, path) and ef.tfrecord.write(df, path)."
+    )
     with driver_python(spark):
         for source in (TFRecordSource, TFRecordsSource):
             spark.dataSource.register(_of_session(spark, source))
@@ -44,6 +50,54 @@ def _of_session(spark: "SparkSession", source: "type[TFRecordSource]") -> "type[
     paths = rules if rules.default_fs else None
     known = {"session_paths": paths, "session_storage": storage_settings_of(spark)}
     return type(f"{source.__name__}OfSession", (source,), known)
+
+
+def read(
+    spark: "SparkSession",
+    path: str,
+    *,
+    schema: "StructType | str | None" = None,
+    options: Mapping[str, object] | None = None,
+) -> "DataFrame":
+    """Return the rows of TFRecord files, as ``spark.read.format("tfrecord")`` does, which needs Spark 4.0.
+
+    Args:
+        spark: The session.
+        path: A file, folder, pattern or comma list.
+        schema: The columns, as a StructType or as ``"image array<float>, label long"``; None infers them.
+        options: The data source's options, such as ``{"recordType": "SequenceExample"}``.
+    """
+    from emberflow._driver.spark_versions import DATA_SOURCES, offers, parse_schema
+    from emberflow.tfrecord.input_files import split_list
+    from emberflow.tfrecord.spark_source import TFRecordSource
+
+    if not offers(spark, DATA_SOURCES):
+        from emberflow.tfrecord.plain_tasks import read_by_tasks
+
+        kind: Any = parse_schema(schema) if isinstance(schema, str) else schema
+        source = _of_session(spark, TFRecordSource)
+        return read_by_tasks(spark, source({**texts(options), "path": path}), kind)
+    _register_for(spark, split_list(path))
+    reader = spark.read.format("tfrecord").options(**texts(options))
+    if schema is not None:
+        reader = reader.schema(schema)
+
+    def load() -> "DataFrame":
+        frame = reader.load(path)
+        _ = frame.schema  # Spark Connect looks for the data source when it is first asked
+        return frame
+
+    return _found(spark, load)
+
+
+def _register_for(spark: "SparkSession", paths: Sequence[str]) -> None:
+    """Register the data source with the session's settings, where they may be needed to open the paths."""
+    from emberflow._driver.paths import resolve_path
+
+    if "HADOOP_CONF_DIR" in os.environ or any(
+        not storage.is_local(resolve_path(spark, path)) for path in paths
+    ):
+        register(spark)
 
 
 def write(
@@ -66,31 +120,52 @@ def write(
     from emberflow._driver.paths import resolve_path
 
     path = resolve_path(df.sparkSession, path)
-    if not storage.is_local(path) or "HADOOP_CONF_DIR" in os.environ:
-        register(df.sparkSession)  # with what opens this path
     if mode.lower() not in _MODES:
         raise ConfigError(f"Expected a mode, one of {_MODES}. Received: mode={mode!r}.", fix='mode="append"')
     is_new = mode.lower() in {"error", "errorifexists", "ignore"}
     if is_new and not _is_absent(df.sparkSession, path, is_error=mode.lower() != "ignore"):
         return
-    writer = df.write.format("tfrecord").mode("overwrite" if mode.lower() == "overwrite" else "append")
-    for key, value in (options or {}).items():
-        writer = writer.option(key, str(value).lower() if isinstance(value, bool) else str(value))
-    if partition_by:
-        writer = writer.option("partitionColumns", json.dumps(list(partition_by)))
+    given = {} if not partition_by else {"partitionColumns": json.dumps(list(partition_by))}
     if is_new:
-        writer = writer.option("ifExists", "error")  # another program may have created it since the check
-    _save(writer, df.sparkSession, path)
+        given["ifExists"] = "error"  # another program may have created it since the check
+    _write(df, path, texts(options) | given, overwrite=mode.lower() == "overwrite")
 
 
-def _save(writer: Any, spark: "SparkSession", path: str) -> None:
+def _write(df: "DataFrame", path: str, options: dict[str, str], *, overwrite: bool) -> None:
+    from emberflow._driver.spark_versions import DATA_SOURCES, offers
+    from emberflow.tfrecord.spark_source import TFRecordSource
+
+    spark = df.sparkSession
+    if not offers(spark, DATA_SOURCES):
+        from emberflow.tfrecord.plain_tasks import write_by_tasks
+
+        source = _of_session(spark, TFRecordSource)
+        write_by_tasks(df, source({**options, "path": path}), overwrite=overwrite)
+        return
+    _register_for(spark, [path])
+    writer = df.write.format("tfrecord").mode("overwrite" if overwrite else "append").options(**options)
+    _found(spark, lambda: writer.save(path))
+
+
+def _found(spark: "SparkSession", use: Callable[[], Value]) -> Value:
+    """Use the data source; register it where Spark has looked for it with another Python."""
     try:
-        writer.save(path)
+        return use()
     except Exception as error:
         if "[DATA_SOURCE_NOT_FOUND]" not in str(error):  # PySpark has no class for this error
             raise
-        register(spark)  # Spark looked for it with another Python
-        writer.save(path)
+        register(spark)
+        return use()
+
+
+def texts(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Return options as Spark passes them.
+
+    >>> texts({"verifyCrc": False, "level": 9})
+    {'verifyCrc': 'false', 'level': '9'}
+    """
+    given = (options or {}).items()
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given}
 
 
 def _is_absent(spark: "SparkSession", path: str, *, is_error: bool) -> bool:

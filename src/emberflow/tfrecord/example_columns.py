@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from emberflow._driver.interpreter import driver_python
+from emberflow._driver.spark_versions import ARROW_UDFS, check_offers, parse_schema
 from emberflow.tfrecord.codec.decode import decode
 from emberflow.tfrecord.codec.encode import encode
 from emberflow.tfrecord.codec.feature_columns import Column, Doubles, RecordType, columns_of
@@ -30,11 +31,9 @@ def struct_column(
     data: "SparkColumn | str", schema: "StructType | str", record_type: RecordType
 ) -> "SparkColumn":
     """Return the struct column of serialized records."""
-    from pyspark.sql.types import StructType
-
     from emberflow.tfrecord.spark_types import arrow_schema
 
-    kind: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    kind: Any = parse_schema(schema) if isinstance(schema, str) else schema
     columns = columns_of(arrow_schema(kind), record_type)
 
     def parse(payloads: pa.Array) -> pa.Array:
@@ -46,7 +45,14 @@ def struct_column(
 def _udf(fn: Any, kind: Any, column: "SparkColumn | str") -> "SparkColumn":
     from pyspark.sql import SparkSession, functions
 
-    with driver_python(SparkSession.getActiveSession()):
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        check_offers(
+            spark,
+            ARROW_UDFS,
+            fix="Write the rows with ef.tfrecord.write, and read them with ef.tfrecord.read.",
+        )
+    with driver_python(spark):
         wrapped: SparkColumn = functions.arrow_udf(fn, kind)(column)  # type: ignore[attr-defined] # not in its stubs
     return wrapped
 

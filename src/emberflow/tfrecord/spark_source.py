@@ -4,21 +4,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+import pyspark
 from pyspark.sql.types import StructType
 
 from emberflow._driver.paths import path_rules_of
 from emberflow._driver.storage_settings import storage_settings_of
 from emberflow._plan.path_rules import PathRules
-from emberflow.errors import ConfigError
+from emberflow.errors import ClusterError, ConfigError
 from emberflow.storage import StorageSettings, apply_settings
+from emberflow.tfrecord.data_source_api import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    InputPartition,
+)
 from emberflow.tfrecord.input_files import FilePart, InputFile, find_files, split_files, split_list
 from emberflow.tfrecord.options import Options, parse_options
 from emberflow.tfrecord.part_reader import infer_schema, make_plan, read_parts
 from emberflow.tfrecord.spark_types import arrow_schema, key_types, spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from emberflow.tfrecord.data_source_api import DataSourceStreamReader, DataSourceWriter
 
 
 class TFRecordSource(DataSource):
@@ -71,8 +78,14 @@ class TFRecordSource(DataSource):
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
-    ) -> "DataSourceStreamWriter":
+    ) -> DataSourceStreamWriter:
         """Return the writer of a streaming query."""
+        if DataSourceStreamArrowWriter is DataSourceStreamWriter:
+            raise ClusterError(
+                f"Writing a stream as TFRecord needs Spark 4.1 or newer. Received: Spark {pyspark.__version__}.",
+                fix="Write each micro-batch by stream.writeStream.foreachBatch(lambda rows, number: "
+                'ef.tfrecord.write(rows, f"{path}/batch={number}", mode="overwrite")).',
+            )
         from emberflow.tfrecord.spark_streaming import TFRecordStreamWriter
 
         return TFRecordStreamWriter(schema, self._writing(), overwrite=overwrite)

@@ -5,16 +5,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import (
+from pyspark.sql.types import StructType
+
+from emberflow import storage
+from emberflow.errors import StorageError
+from emberflow.tfrecord.data_source_api import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
-
-from emberflow import storage
-from emberflow.errors import StorageError
 from emberflow.tfrecord.input_files import InputFile, find_files
 from emberflow.tfrecord.journal import TEMPORARY_PREFIX, temporary_folder
 from emberflow.tfrecord.options import Options

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from emberflow import storage
 from emberflow.errors import ConfigError, StorageError
 from emberflow.tfrecord.codec.feature_columns import columns_of
+from emberflow.tfrecord.data_source_api import DataSourceArrowWriter, WriterCommitMessage
 from emberflow.tfrecord.journal import SUCCESS, TEMPORARY_PREFIX, temporary_folder
 from emberflow.tfrecord.options import Options
 from emberflow.tfrecord.publish import publish, undo
