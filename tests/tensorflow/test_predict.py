@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from emberflow._score.describe import _describe_locally
 from emberflow._score.model_source import LoadOptions, describe_path
@@ -37,6 +38,9 @@ OPTIONS: dict[str, Any] = {"cnn": {"dtypes": {"image": "uint8"}}}
 
 def frame(spark: "SparkSession", table: dict[str, Any], partitions: int = 3) -> "DataFrame":
     with_ids = pa.table({"id": np.arange(len(next(iter(table.values()))))} | table)
+    if spark.version < "4":  # takes no table of Arrow
+        rows = [tuple(row.values()) for row in with_ids.to_pylist()]
+        return spark.createDataFrame(rows, from_arrow_schema(with_ids.schema)).repartition(partitions)
     return spark.createDataFrame(with_ids).repartition(partitions)
 
 

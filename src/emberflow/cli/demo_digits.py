@@ -70,16 +70,14 @@ def build_model(steps: int) -> Any:
 def frame_of(spark: "SparkSession", digits: Digits) -> "DataFrame":
     """Return all digits as a DataFrame: id, image, label, and whether it belongs to the test."""
     import numpy as np
-    import pyarrow as pa
 
-    images = np.concatenate([digits.images, digits.test_images]).reshape(-1, 64)
-    table = {
-        "id": np.arange(len(images)),
-        "image": pa.FixedSizeListArray.from_arrays(images.ravel(), 64).cast(pa.list_(pa.float32())),
-        "label": np.concatenate([digits.labels, digits.test_labels]),
-        "is_test": np.arange(len(images)) >= len(digits.labels),
-    }
-    return spark.createDataFrame(pa.table(table))
+    images = np.concatenate([digits.images, digits.test_images]).reshape(-1, 64).tolist()
+    labels = np.concatenate([digits.labels, digits.test_labels]).tolist()
+    rows = [
+        (number, image, label, number >= len(digits.labels))
+        for number, (image, label) in enumerate(zip(images, labels, strict=True))
+    ]
+    return spark.createDataFrame(rows, "id long, image array<float>, label long, is_test boolean")
 
 
 def train(rows: "DataFrame", *, workers: int, epochs: int, digits: int) -> "KerasModel":

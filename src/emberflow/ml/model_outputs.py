@@ -38,7 +38,8 @@ class ModelOutput:
         if self.kind == "values":
             return raw.cast("array<double>")
         if self.kind == "classes":
-            return (F.array_position(raw, F.array_max(raw)) - 1).cast("double")
+            # F.array_position of Spark 3.5 takes no column as the value.
+            return (F.call_function("array_position", raw, F.array_max(raw)) - 1).cast("double")
         score = raw[0]
         if self.kind == "binary":
             return (score > F.lit(0.5 if self.is_probability else 0.0)).cast("double")
