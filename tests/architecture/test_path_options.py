@@ -46,6 +46,7 @@ RESOLVED = {
     "predict.outputs": OWN + "names of columns",
     "Parquet.path": "_driver/row_routing.py::with_resolved_path",
     "TFRecords.path": "_driver/row_routing.py::with_resolved_path",
+    "tfrecord.read.path": "tfrecord/api.py::read",
     "tfrecord.write.path": "tfrecord/api.py::write",
     "tfrecord.from_example.data": OWN + "a column",
     "Cluster.train.data": OWN + "a DataFrame or an RDD",

@@ -67,17 +67,20 @@ def read(
         schema: The columns, as a StructType or as ``"image array<float>, label long"``; None infers them.
         options: The data source's options, such as ``{"recordType": "SequenceExample"}``.
     """
+    from emberflow._driver.paths import resolve_path
     from emberflow._driver.spark_versions import DATA_SOURCES, offers, parse_schema
     from emberflow.tfrecord.input_files import split_list
     from emberflow.tfrecord.spark_source import TFRecordSource
 
+    paths = [resolve_path(spark, each) for each in split_list(path)]
+    path = ",".join(paths)
     if not offers(spark, DATA_SOURCES):
         from emberflow.tfrecord.plain_tasks import read_by_tasks
 
         kind: Any = parse_schema(schema) if isinstance(schema, str) else schema
         source = _of_session(spark, TFRecordSource)
         return read_by_tasks(spark, source({**texts(options), "path": path}), kind)
-    _register_for(spark, split_list(path))
+    _register_for(spark, paths)
     reader = spark.read.format("tfrecord").options(**texts(options))
     if schema is not None:
         reader = reader.schema(schema)
@@ -92,11 +95,7 @@ def read(
 
 def _register_for(spark: "SparkSession", paths: Sequence[str]) -> None:
     """Register the data source with the session's settings, where they may be needed to open the paths."""
-    from emberflow._driver.paths import resolve_path
-
-    if "HADOOP_CONF_DIR" in os.environ or any(
-        not storage.is_local(resolve_path(spark, path)) for path in paths
-    ):
+    if "HADOOP_CONF_DIR" in os.environ or not all(map(storage.is_local, paths)):
         register(spark)
 
 
