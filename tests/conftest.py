@@ -170,6 +170,12 @@ def spark_standalone(sessions: Sessions) -> "SparkSession":
 
 
 @pytest.fixture
+def spark_allocating(sessions: Sessions) -> "SparkSession":
+    """A Master and three Workers of one slot each, whose executors come and go by dynamic allocation."""
+    return sessions.get("allocating")
+
+
+@pytest.fixture
 def spark_connect(sessions: Sessions) -> "SparkSession":
     """A remote session on a Spark Connect server with two executors."""
     return sessions.get("connect")

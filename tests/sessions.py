@@ -57,7 +57,8 @@ class Sessions:
         if self._session is None:
             session = self._holding.enter_context(KINDS[kind]())
             self._kind, self._session = kind, session
-            await_executors(session)
+            if kind != "allocating":  # its executors come when tasks wait for them
+                await_executors(session)
         elif not has_executors(self._session):  # a test has killed one
             await_executors(self._session)
         return self._session
@@ -136,6 +137,35 @@ def standalone() -> "Iterator[SparkSession]":
         yield session
 
 
+ALLOCATION = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "3",
+    "spark.dynamicAllocation.executorIdleTimeout": "3s",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+    # Executors that hold shuffle files stay until their data is collected, or so long.
+    "spark.dynamicAllocation.shuffleTracking.timeout": "3s",
+    "spark.scheduler.minRegisteredResourcesRatio": "0",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "3",
+    "spark.task.maxFailures": "4",
+    # A copy of each task that runs longer than others of its stage.
+    "spark.speculation": "true",
+    "spark.speculation.multiplier": "1.1",
+}
+
+
+@contextmanager
+def allocating() -> "Iterator[SparkSession]":
+    """Run a classic session on three Workers of its own, whose executors come and go by dynamic allocation."""
+    with (
+        local_cluster(workers=3, cores=1) as cluster,
+        classic(cluster.url, ALLOCATION, cluster.properties_file) as session,
+    ):
+        yield session
+
+
 @contextmanager
 def gpus() -> "Iterator[SparkSession]":
     """Run a classic session on two Workers with three slots and two pretended GPUs each."""
@@ -187,6 +217,7 @@ KINDS: "dict[str, Callable[[], Any]]" = {
     "limited": lambda: classic(f"local-cluster[{SLOTS},1,1024]", {"spark.driver.maxResultSize": "1m"}),
     "retrying": lambda: classic(f"local-cluster[{SLOTS},1,1024]", {"spark.task.maxFailures": "4"}),
     "standalone": standalone,
+    "allocating": allocating,
     "connect": connect,
     "gpus": gpus,
 }
@@ -209,6 +240,8 @@ def is_remote(session: "SparkSession") -> bool:
 def has_executors(session: "SparkSession") -> bool:
     """Say whether as many executors as there should be are registered (unknown on Connect: yes)."""
     if is_remote(session) or str(session.sparkContext.master).startswith("local["):
+        return True
+    if session.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return True
     return executors(session) >= SLOTS
 

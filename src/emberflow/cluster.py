@@ -1,6 +1,7 @@
 """`ef.cluster`: start nodes that stay up."""
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from emberflow._driver.cluster_facts import ClusterFacts
     from emberflow._driver.live_run import LiveRun
     from emberflow._node.context import Context
+
+log = logging.getLogger("emberflow")
 
 
 @names_checked
@@ -52,8 +55,9 @@ def cluster(
     """Start nodes that stay up until they are stopped, and feed them with one DataFrame after the other.
 
     The stage that starts the nodes ends when all are up, so that its slots are free for your other jobs, also on
-    executors of one core. A node never outlives its executor, the Spark application or this process. Use it as a
-    context manager, or call `Cluster.stop`.
+    executors of one core; under dynamic allocation it stays, since Spark releases executors without tasks. A node
+    never outlives its executor, the Spark application or this process. Use it as a context manager, or call
+    `Cluster.stop`.
 
     Args:
         fn: Your function, called as ``fn(ctx)`` in every node. It takes what you feed from ``ctx.rounds()``,
@@ -172,8 +176,9 @@ def _started(
     from emberflow._driver.supervisor import Program
 
     data = RunData()
-    nodes = place_nodes(spark, config, facts)
+    nodes = place_nodes(spark, config, facts, is_live=True)
     plan = make_plan(config, facts, nodes, is_live=True)
+    log.debug("plan: %s", plan)
     program = Program(
         fn=shipment_of(fn, is_connect=facts.is_connect),
         data=data,

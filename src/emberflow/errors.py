@@ -34,6 +34,8 @@ class FailureCause(StrEnum):
     """The task could not connect to the driver."""
     FUNCTION_NOT_FETCHED = "function_not_fetched"
     """The task could not fetch your function from the driver."""
+    BARRIER_REFUSED = "barrier_refused"
+    """Spark allocates executors dynamically, and starts no barrier stage."""
 
 
 class EmberflowError(Exception):

@@ -244,15 +244,6 @@ def test_a_session_that_asks_for_encryption_runs_but_for_what_tensorflow_cannot_
     assert ef.run(lambda _: 7, workers=2, spark=spark_cluster, verbose=False).value == 7
 
 
-def test_dynamic_allocation_is_refused(
-    spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = spark_cluster.sparkContext.getConf().set("spark.dynamicAllocation.enabled", "true")
-    monkeypatch.setattr(type(spark_cluster.sparkContext), "getConf", lambda _: conf)
-    with pytest.raises(ef.ClusterError, match="dynamic allocation"):
-        ef.run(train, workers=2, spark=spark_cluster)
-
-
 @pytest.mark.fault
 def test_a_driver_that_cannot_be_dialled_is_met_by_sparks_barrier(
     spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

@@ -22,7 +22,7 @@ from emberflow._protocol.frames import Channel
 from emberflow._protocol.node_messages import Leave, NodeExited, Ready, StartNode
 from emberflow._protocol.outcome import Ending, Outcome
 from emberflow._protocol.sealed_file import LocalFile
-from emberflow._task.driver_connection import dial
+from emberflow._task.driver_connection import dial, is_admitted
 from emberflow._task.events import TaskEvent
 from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.node_process import NodeProcess, running_node
@@ -124,10 +124,14 @@ class FakeJob:
     def __init__(self, events: Events) -> None:
         self.events = events
         self.is_started = False
+        self.is_without_executors = False
         self.cancelled = 0
 
     def start(self) -> None:
         self.is_started = True
+
+    def has_executors(self) -> bool:
+        return not self.is_without_executors
 
     def cancel(self) -> None:
         self.cancelled += 1
@@ -139,7 +143,9 @@ class FakeNode:
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.rank = rank
-        self.sock: socket.socket = dial(("127.0.0.1", hub.port), KEY, rank, f"host-{rank}", WITHIN)
+        sock = dial(("127.0.0.1", hub.port), KEY, rank, f"host-{rank}", WITHIN)
+        self.is_admitted = is_admitted(sock, WITHIN)
+        self.sock: socket.socket = sock
         self.sock.settimeout(WITHIN)
         self.channel = Channel(self.sock)
 

@@ -13,10 +13,11 @@ import pytest
 
 from emberflow._driver import hub as hub_module
 from emberflow._driver import peer as peer_module
-from emberflow._driver.events import AttemptEvent, Gone, Joined, NodeSent
+from emberflow._driver.events import AttemptEvent, Gone, Joined, JoinedAgain, NodeSent
 from emberflow._driver.hub import Hub
 from emberflow._plan import deadlines
 from emberflow._protocol.driver_messages import (
+    Admission,
     Gather,
     Gathered,
     LogLines,
@@ -24,10 +25,10 @@ from emberflow._protocol.driver_messages import (
     Quit,
     WorkerLost,
 )
-from emberflow._protocol.frames import Channel, frames_of
+from emberflow._protocol.frames import Channel, frames_of, receive_one
 from emberflow._protocol.outcome import Outcome
 from emberflow._protocol.sealed_socket import SealedSocket
-from emberflow._task.driver_connection import dial
+from emberflow._task.driver_connection import dial, is_admitted, stand_by
 from emberflow.errors import ClusterError, PeerError
 from tests.unit.nodes import outcome_of
 
@@ -44,6 +45,7 @@ def hub() -> Iterator[Hub]:
 def join(hub: Hub, rank: int, key: bytes = KEY) -> SealedSocket:
     sock = dial(("127.0.0.1", hub.port), key, rank, f"host-{rank}", timeout=WITHIN)
     sock.settimeout(WITHIN)
+    assert receive_one(sock) == Admission(is_granted=True)
     return sock
 
 
@@ -118,12 +120,49 @@ def test_connections_that_close_before_the_handshake_leave_the_hub_as_it_was(hub
     no_event(hub)
 
 
-@pytest.mark.parametrize("rank", [0, 2, -1])
-def test_a_rank_that_has_joined_or_does_not_exist_is_refused(hub: Hub, rank: int) -> None:
-    with join(hub, 0):
-        assert next_event(hub).rank == 0
-        with join(hub, rank) as second:
-            assert second.recv(1) == b""  # closed
+@pytest.mark.parametrize("rank", [2, -1])
+def test_a_rank_that_does_not_exist_is_refused(hub: Hub, rank: int) -> None:
+    with dial(("127.0.0.1", hub.port), KEY, rank, "host", timeout=WITHIN) as refused:
+        assert refused.recv(1) == b""  # closed
+    no_event(hub)
+
+
+def dial_again(hub: Hub, rank: int) -> SealedSocket:
+    """Join as a second task of a rank."""
+    sock = dial(("127.0.0.1", hub.port), KEY, rank, "other", timeout=WITHIN)
+    assert not is_admitted(sock, WITHIN)
+    assert next_event(hub) == JoinedAgain(rank)
+    return sock
+
+
+@pytest.mark.parametrize("is_first_gone", [False, True])
+def test_a_second_task_of_a_rank_starts_no_node_and_waits_for_the_end(hub: Hub, is_first_gone: bool) -> None:
+    with join(hub, 0) as first:
+        assert next_event(hub) == Joined(0, "host-0")
+        if is_first_gone:
+            first.close()
+            assert next_event(hub) == Gone(0)
+        with dial_again(hub, 0) as second:
+            assert hub.copies() == {0}
+            hub.broadcast(WorkerLost(1))  # for nodes only
+            hub.quit_all()
+            stand_by(second)
+        with dial_again(hub, 0) as third:
+            stand_by(third)
+        if not is_first_gone:
+            assert [Channel(first).receive() for _ in range(1)] == [WorkerLost(1)]
+
+
+def test_a_second_task_that_ends_is_forgotten_and_nobody_hears_of_it(hub: Hub) -> None:
+    with join(hub, 0) as first, join(hub, 1) as other:
+        assert {next_event(hub).rank for _ in range(2)} == {0, 1}
+        dial_again(hub, 0).close()
+        for sock in (first, other):  # the hub has handled what came before
+            Channel(sock).send(NodeReady())
+        assert {next_event(hub) for _ in range(2)} == {NodeSent(0, NodeReady()), NodeSent(1, NodeReady())}
+        deadline = time.monotonic() + WITHIN
+        while hub.copies():
+            assert time.monotonic() < deadline
         no_event(hub)
 
 

@@ -43,9 +43,16 @@ def test_a_plain_cluster_passes() -> None:
     check_facts(CLASSIC, RunConfig(workers=2))
 
 
-def test_dynamic_allocation_is_refused() -> None:
-    with pytest.raises(ClusterError, match=r"spark\.dynamicAllocation\.enabled=false"):
-        check_facts(dataclasses.replace(CLASSIC, dynamic_allocation=True), RunConfig(workers=2))
+@pytest.mark.parametrize("is_live", [False, True])
+def test_dynamic_allocation_is_a_launch_without_a_barrier_and_the_plan_says_why(is_live: bool) -> None:
+    facts = read_facts(session_with(spark_dynamicAllocation_enabled="true"))
+    check_facts(facts, RunConfig(workers=2))
+    plan = make_plan(RunConfig(workers=2), facts, assign_roles(2), is_live=is_live)
+    assert (plan.launch, plan.rendezvous, plan.holds_tasks) == ("independent", "driver", is_live)
+    assert "launch='independent'" in str(plan)
+    assert "spark.dynamicAllocation.enabled=true" in str(plan)
+    fixed = make_plan(RunConfig(workers=2), CLASSIC, assign_roles(2), is_live=is_live)
+    assert (fixed.launch, fixed.holds_tasks) == ("barrier", False)
 
 
 def session_with(**settings: str) -> Any:

@@ -24,7 +24,7 @@ from emberflow._protocol.file_transfer import VALUE, receive_size, send_request
 from emberflow._protocol.frames import Channel, pack
 from emberflow._protocol.sealed import CHUNK, TAG, Seals, TamperedError, seals_of_client, seals_of_server
 from emberflow._protocol.sealed_socket import SealedSocket
-from emberflow._task.driver_connection import dial, dial_values
+from emberflow._task.driver_connection import dial, dial_values, is_admitted
 from emberflow.errors import PeerError
 from emberflow.strategies.periodic.client import PeriodicClient
 from emberflow.strategies.periodic.combiners import FUNCTION
@@ -136,6 +136,7 @@ def test_the_driver_drops_a_node_whose_messages_were_altered_and_says_why(hub: H
 def test_a_task_refuses_what_the_driver_did_not_send(hub: Hub, attack: Alter) -> None:
     with Wire(hub.port) as wire, dial(("127.0.0.1", wire.port), KEY, 0, "host-0", WITHIN) as sock:
         hub.events.get(timeout=WITHIN)
+        assert is_admitted(sock, WITHIN)
         wire.to_client = attack
         hub.send(0, LogLines("a" * 100))
         sock.settimeout(WITHIN)
@@ -181,6 +182,7 @@ def test_neither_messages_nor_functions_nor_values_can_be_read_on_the_way(hub: H
         address = ("127.0.0.1", wire.port)
         sock = held.enter_context(dial(address, KEY, 1, "host-1", WITHIN))
         assert hub.events.get(timeout=WITHIN).rank == 1
+        assert is_admitted(sock, WITHIN)
         Channel(sock).send(LogLines("a line of your log"))
         hub.send(1, Quit())
         assert Channel(sock).receive() == Quit()

@@ -15,6 +15,7 @@ from emberflow._driver.events import (
     JobFailed,
     JobRows,
     Joined,
+    JoinedAgain,
     NodeSent,
     TasksRunning,
     Undelivered,
@@ -22,8 +23,9 @@ from emberflow._driver.events import (
 from emberflow._driver.failures import FailureTracker
 from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job
-from emberflow._driver.spark_errors import is_interrupted, lost_task_in, translate
+from emberflow._driver.spark_errors import LostTask, is_interrupted, lost_task_in, translate
 from emberflow._driver.stalls import StallDetector, start_timeout_error
+from emberflow._driver.task_copies import TaskCopies
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.driver_messages import LogLines, NodeReady, ProbeAnswer, RowsWritten, WorkerLost
@@ -78,14 +80,19 @@ class Attempt:
         self._failures = FailureTracker(plan, self._hosts, self._on_tolerated)
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
-        self._deadline = None if plan.waits_for_rows else time.monotonic() + plan.start_timeout
+        self._has_barrier = plan.launch == "barrier"
+        self._deadline = (
+            None if plan.waits_for_rows and self._has_barrier else time.monotonic() + plan.start_timeout
+        )
         self._silent_since: float | None = None
         self._is_cancelled_by_us = False
         self._is_warned = False
         self._rows_written: dict[int, dict[str, Any]] = {}
         self._stalls = StallDetector(plan, hub, self._hosts)
+        self._copies = TaskCopies(hub)
         self._on_event: dict[type[AttemptEvent], Callable[[Any], None]] = {
             Joined: self._on_joined,
+            JoinedAgain: self._on_joined_again,
             Formed: self._on_formed,
             NodeSent: self._on_node_sent,
             Gone: self._on_gone,
@@ -98,6 +105,7 @@ class Attempt:
     def run(self) -> list[Any]:
         """Return the rows of the Spark job, or raise what went wrong."""
         self._job.start()
+        self._show_executors()
         try:
             self._until(self._is_over)
         finally:
@@ -111,7 +119,8 @@ class Attempt:
         if self._rows is None:
             raise translate(
                 self._job_error or RuntimeError("the job ended without a result"),
-                waits_for_rows=self._plan.waits_for_rows,
+                # Without a barrier Spark's text does not tell which stage failed: nodes join when all rows are there.
+                waits_for_rows=self._plan.waits_for_rows and (self._has_barrier or not self._hosts),
             ) from self._job_error
         if self._plan.waits_for_rows and not self._rows:
             raise DataError(
@@ -149,7 +158,7 @@ class Attempt:
         while not is_over():
             self._check_waits()
             left = min(limit for limit in (end, *self._limits()) if limit is not None) - time.monotonic()
-            if end is not None and time.monotonic() >= end:
+            if is_over() or (end is not None and time.monotonic() >= end):
                 return
             try:
                 event = self._hub.events.get(timeout=max(left, deadlines.SHORTEST_WAIT))
@@ -159,7 +168,7 @@ class Attempt:
 
     def _limits(self) -> tuple[float | None, ...]:
         """Return the moments at which `_check_waits` must be called at the latest."""
-        return (self._deadline, self._silence_ends(), self._stalls.due())
+        return (self._deadline, self._silence_ends(), self._stalls.due(), self._copies.due())
 
     def _is_over(self) -> bool:
         return bool(self._failures.failures or self._job_error) or self._is_complete()
@@ -194,8 +203,19 @@ class Attempt:
         self._silent_since = None
         if len(self._plan.stages) > 1 and self._state is not AttemptState.STOPPING:
             self._job.submit_next_stage(len(self._hosts))
+        self._show_executors()
         if len(self._hosts) == len(self._plan.nodes) and self._deadline:
             self._deadline += deadlines.START_GRACE
+
+    def _on_joined_again(self, event: JoinedAgain) -> None:
+        name = self._plan.nodes[event.rank].name
+        log.info("Spark has started a second task of %s, which starts no node.", name)
+        self._copies.on_joined(event.rank, self._gone)
+
+    def _show_executors(self) -> None:
+        """Show how many nodes have an executor, where they come one by one."""
+        if not self._has_barrier and self._state is AttemptState.STARTING:
+            self._console.status(f"waiting for executors: {len(self._hosts)} of {len(self._plan.nodes)}")
 
     def _on_formed(self, event: Formed) -> None:
         """Nothing waits for this but a live attempt."""
@@ -239,7 +259,7 @@ class Attempt:
         self._job_error = event.error
         if outcome := outcome_in(str(event.error)):
             self._failures.record(outcome)
-        elif (task := lost_task_in(event.error)) is not None:
+        elif (task := self._lost_task(event.error)) is not None:
             # Spark may report this before the connection closes, or after those of tasks that Spark then ended.
             rank = event.first_rank + task.partition
             if task.problem:
@@ -248,8 +268,19 @@ class Attempt:
                 self._failures.record_gone(rank)
             self._failures.put_first(rank)
 
+    def _lost_task(self, error: Exception) -> LostTask | None:
+        """Return the node's task that failed first, if Spark names it; before nodes join, it is one that has rows."""
+        if not self._has_barrier and not self._hosts:
+            return None
+        return lost_task_in(error, has_barrier=self._has_barrier)
+
     def _on_tasks_running(self, _: TasksRunning) -> None:
-        if not self._hosts and self._silent_since is None and self._deadline is not None:
+        if (
+            self._has_barrier
+            and not self._hosts
+            and self._silent_since is None
+            and self._deadline is not None
+        ):
             self._silent_since = time.monotonic()
 
     def _silence_ends(self) -> float | None:
@@ -264,11 +295,15 @@ class Attempt:
             self._warn_driver_unreachable()
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
-            raise start_timeout_error(self._plan, self._hosts, self._ready)
+            if self._hosts or not self._plan.waits_for_rows or not self._job.has_executors():
+                raise start_timeout_error(self._plan, self._hosts, self._ready)
         if self._state is not AttemptState.STOPPING and not self._failures.failures:
             for missed in self._stalls.missed():
                 node, host = self._plan.nodes[missed.rank], self._hosts[missed.rank]
                 self._failures.record(lost_outcome(node, host, problem=missed.problem, fix=missed.fix))
+
+        for rank in self._copies.repeated():
+            self._failures.record_repeated(rank)
 
     def _stop(self) -> None:
         """End whatever still runs, and wait until it is gone."""
@@ -283,7 +318,9 @@ class Attempt:
             self._on_quit()  # a task that transfers a large value reads nothing else
             if len(self._hosts) < len(self._plan.nodes):
                 self._cancel()
-            self._until(self._is_quiet, deadlines.QUIT_GRACE)
+            # Without a barrier Spark would start the task of a lost node again, and wait for an executor for it.
+            is_quiet = self._is_quiet if self._has_barrier else self._are_all_gone
+            self._until(is_quiet, deadlines.QUIT_GRACE)
             if not self._is_quiet():
                 self._cancel()
         self._until(self._is_quiet, deadlines.TASKS_END_TIMEOUT)
@@ -307,7 +344,10 @@ class Attempt:
 
     def _is_quiet(self) -> bool:
         is_job_over = self._rows is not None or self._job_error is not None
-        return is_job_over and set(self._hosts) <= self._gone
+        return is_job_over and self._are_all_gone()
+
+    def _are_all_gone(self) -> bool:
+        return set(self._hosts) <= self._gone
 
     def _error(self) -> EmberflowError | None:
         """Return the error to raise, if a node failed and the job was not interrupted."""

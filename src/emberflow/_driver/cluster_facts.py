@@ -5,14 +5,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from emberflow._driver.allocation import ENABLED, Allocation, read_allocation
 from emberflow._driver.interpreter import is_connect, is_local
 from emberflow._driver.paths import path_rules_of
 from emberflow._driver.spark_versions import CONNECT, check_offers
 from emberflow._driver.storage_settings import storage_settings_of
 from emberflow._plan.path_rules import PathRules
-from emberflow._protocol.sockets import unbracketed
+from emberflow._protocol.sockets import own_address_towards
 from emberflow.config import PortRange, RunConfig, check_resource, parse_port_range
-from emberflow.errors import ClusterError, ConfigError, EncryptionError
+from emberflow.errors import ConfigError, EncryptionError
 from emberflow.storage import StorageSettings
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class ClusterFacts:
         master: Spark's master URL.
         driver_host: The address at which executors reach this process.
         bind_host: The address to listen on for them.
-        dynamic_allocation: Whether Spark adds and removes executors by itself.
+        allocation: What is known of the executors that may come, where Spark adds and removes executors by itself.
         encryption: Settings that ask for encrypted traffic or files.
         cpus_per_task: Spark's spark.task.cpus.
         application: Spark's id of the application.
@@ -62,7 +63,7 @@ class ClusterFacts:
     master: str | None = None
     driver_host: str | None = None
     bind_host: str = "127.0.0.1"
-    dynamic_allocation: bool | None = None
+    allocation: Allocation | None = None
     encryption: tuple[str, ...] = ()
     cpus_per_task: int = 1
     application: str = ""
@@ -110,7 +111,7 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
     check_resource(GPU_RESOURCE, gpu)
     if is_connect(spark):
         check_offers(spark, CONNECT, fix="Use a classic session: start the driver with spark-submit.")
-        host = _own_address_towards(spark)
+        host = own_address_towards(_connect_server(spark))
         return ClusterFacts(
             is_connect=True,
             driver_host=host,
@@ -130,7 +131,9 @@ def read_facts(spark: "SparkSession", gpu_resource: str | None = None) -> Cluste
         master=master,
         driver_host=host,
         bind_host=conf.get("spark.driver.bindAddress") or host,
-        dynamic_allocation=is_true(conf.get("spark.dynamicAllocation.enabled")) and not is_local(master),
+        allocation=read_allocation(conf, master, gpu)
+        if is_true(conf.get(ENABLED)) and not is_local(master)
+        else None,
         encryption=tuple(name for name in ENCRYPTION if is_true(conf.get(name))),
         cpus_per_task=int(conf.get("spark.task.cpus") or 1),
         # A local master has no executors, and Spark no profiles of tasks there.
@@ -184,16 +187,9 @@ def check_facts(facts: ClusterFacts, config: RunConfig) -> None:
     """Refuse what is known to fail or to be unsafe; warn of what cannot be known."""
     if facts.is_connect and not (config.encrypt or config.allow_unencrypted):
         log.warning(
-            "Spark Connect does not tell whether the cluster encrypts its traffic, allocates executors "
-            "dynamically or has enough slots: gradients are not encrypted, and a start that cannot succeed ends at "
-            "start_timeout. Pass encrypt=True, or allow_unencrypted=True to say that this is known."
-        )
-    if facts.dynamic_allocation:
-        raise ClusterError(
-            "Nodes start together in one barrier stage, which Spark refuses under dynamic allocation. "
-            "Received: spark.dynamicAllocation.enabled=true.",
-            fix="Start the session with spark.dynamicAllocation.enabled=false and a fixed "
-            "spark.executor.instances.",
+            "Spark Connect does not tell whether the cluster encrypts its traffic or has enough slots: gradients are "
+            "not encrypted, and a start that cannot succeed ends at start_timeout. Pass encrypt=True, or "
+            "allow_unencrypted=True to say that this is known."
         )
     if encrypts(facts, config) and not config.allow_unencrypted:
         _check_encryptable(facts, config)
@@ -216,15 +212,5 @@ def _check_encryptable(facts: ClusterFacts, config: RunConfig) -> None:
     )
 
 
-def _own_address_towards(spark: "SparkSession") -> str:
-    """Return the address of the interface from which this client reaches its Connect server."""
-    import socket
-
-    host = unbracketed(getattr(getattr(spark.client, "_builder", None), "host", "127.0.0.1"))
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # a UDP connect sends nothing; it only picks the route
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+def _connect_server(spark: "SparkSession") -> str:
+    return str(getattr(getattr(spark.client, "_builder", None), "host", "127.0.0.1"))

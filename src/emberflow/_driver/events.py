@@ -18,6 +18,13 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class JoinedAgain:
+    """Hub to attempt: a second task of this rank has connected; it starts no node."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
 class Formed:
     """Hub to attempt: all nodes have met.
 
@@ -115,6 +122,15 @@ class StopAsked:
 
 
 AttemptEvent = (
-    Joined | Formed | NodeSent | Gone | Undelivered | JobRows | JobFailed | TasksRunning | StopAsked
+    Joined
+    | JoinedAgain
+    | Formed
+    | NodeSent
+    | Gone
+    | Undelivered
+    | JobRows
+    | JobFailed
+    | TasksRunning
+    | StopAsked
 )
 Events = queue.Queue[AttemptEvent]

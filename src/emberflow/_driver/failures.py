@@ -55,6 +55,14 @@ class FailureTracker:
         self.failures = [failure for failure in self.failures if failure is not known]
         self.record(lost_outcome(self._plan.nodes[rank], self._host(rank), problem=problem, fix=fix))
 
+    def record_repeated(self, rank: int) -> None:
+        """Note that Spark runs the task of a node again that has ended: what the node returned is lost."""
+        node = self._plan.nodes[rank]
+        problem = (
+            "Spark lost the result of its task with its executor, after your function had returned there"
+        )
+        self.record(lost_outcome(node, self._host(rank), problem=problem))
+
     def put_first(self, rank: int) -> None:
         """Let the failure of this node be the one to report: Spark names it as the first."""
         self.failures.sort(key=lambda failure: failure.rank != rank)

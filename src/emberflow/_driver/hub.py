@@ -7,10 +7,10 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from emberflow._driver.events import Events, Formed, Gone, Joined, NodeSent
+from emberflow._driver.events import Events, Formed, Gone, Joined, JoinedAgain, NodeSent
 from emberflow._driver.peer import Peer
 from emberflow._driver.rendezvous import Rendezvous
 from emberflow._plan import deadlines
@@ -18,6 +18,7 @@ from emberflow._protocol import sockets
 from emberflow._protocol.acceptor import Acceptor
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import (
+    Admission,
     Cluster,
     Gather,
     Join,
@@ -60,6 +61,8 @@ class Hub:
         self.on_values: Callable[[SealedSocket], None] = SealedSocket.close
         self._ranks = ranks
         self._peers: dict[int, Peer] = {}
+        self._admitted: set[int] = set()
+        self._copies: dict[Peer, int] = {}
         self.rendezvous = Rendezvous(ranks)
         self._left_out: Counter[int] = Counter()
         self._is_quitting = False
@@ -90,6 +93,11 @@ class Hub:
         """Tell every task to end, also those that join later: Spark may start a failed stage again."""
         self._is_quitting = True
         self.broadcast(Quit())
+        self._deliver(list(self._copies), Quit())
+
+    def copies(self) -> set[int]:
+        """Return the ranks of which a second task is connected, which waits to be told to end."""
+        return set(list(self._copies.values()))  # noqa: C414 - a copy in one step: another thread may add one
 
     def close(self) -> None:
         """Stop listening and close all connections."""
@@ -113,13 +121,14 @@ class Hub:
         self._close_all()
 
     def _send(self, ranks: list[int], message: Message) -> None:
+        self._deliver([peer for rank in ranks if (peer := self._peers.get(rank))], message)
+
+    def _deliver(self, peers: Iterable[Peer], message: Message) -> None:
         data = encode(message)
-        is_slow = False
-        for rank in ranks:
-            if (peer := self._peers.get(rank)) and peer.send(data):
-                self._slow.put(peer)
-                is_slow = True
-        if is_slow:
+        slow = [peer for peer in peers if peer.send(data)]
+        for peer in slow:
+            self._slow.put(peer)
+        if slow:
             self._wake()
 
     def _admit(self, sock: SealedSocket) -> None:
@@ -192,26 +201,32 @@ class Hub:
         self._wake_w.close()
 
     def _join(self, peer: Peer, message: Message) -> None:
-        """Take the first message of a connection. A rank that has joined already is a second start of its task."""
+        """Take the first message of a connection, and admit the first task of each rank.
+
+        Spark may start a task again, or a copy of it: a second node would disturb the first.
+        """
         if isinstance(message, OpenValues):
             self._selector.unregister(peer.sock)
             peer.sock.setblocking(True)
             self.on_values(peer.sock)
             return
-        if (
-            not isinstance(message, Join)
-            or message.rank in self._peers
-            or not 0 <= message.rank < self._ranks
-        ):
+        if not isinstance(message, Join) or not 0 <= message.rank < self._ranks:
             raise PeerError(
-                f"Each rank must join once. Received: {message!r:.80}.",
-                fix="Look for a second copy of the task.",
+                f"A task must join with a rank below {self._ranks}. Received: {message!r:.80}.",
+                fix="Check that driver and executors run the same version of emberflow.",
             )
-        peer.rank = message.rank
-        self._peers[message.rank] = peer
-        self.events.put(Joined(message.rank, message.host))
+        is_first = message.rank not in self._admitted
+        self._deliver([peer], Admission(is_first))
+        if is_first:
+            self._admitted.add(message.rank)
+            peer.rank = message.rank
+            self._peers[message.rank] = peer
+            self.events.put(Joined(message.rank, message.host))
+        else:
+            self._copies[peer] = message.rank
+            self.events.put(JoinedAgain(message.rank))
         if self._is_quitting:
-            self.send(message.rank, Quit())
+            self._deliver([peer], Quit())
 
     def _on_message(self, rank: int, message: Message) -> None:
         match message:
@@ -240,6 +255,7 @@ class Hub:
     def _disconnect(self, peer: Peer) -> None:
         self._selector.unregister(peer.sock)
         self._writing.discard(peer)
+        self._copies.pop(peer, None)
         peer.close()
         if peer.rank is not None:
             del self._peers[peer.rank]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.events import Events, JobFailed, JobRows, TasksRunning
 from emberflow._driver.interpreter import collect_in_arrow
-from emberflow._driver.profiles import profile_of
+from emberflow._driver.profiles import count_slots, profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._plan.stages import Stage
 from emberflow._task.live_task import run_live_task
@@ -59,6 +59,10 @@ class Job:
             name = f"{self._tag}-{stage.first_rank}"
             threading.Thread(target=self._run, args=(stage,), name=name, daemon=True).start()
 
+    def has_executors(self) -> bool:
+        """Tell whether Spark can run tasks at all, as far as it says."""
+        return self._facts.is_connect or count_slots(self._spark) > 0
+
     def cancel(self) -> None:
         """Have Spark end the tasks."""
         with contextlib.suppress(Exception):  # a session that is gone has no tasks either
@@ -102,7 +106,8 @@ class Job:
         run = run_live_task if self._spec.plan.is_live else run_task
         task = functools.partial(run, dataclasses.replace(self._spec, first_rank=stage.first_rank))
         profile = profile_of(stage, self._facts)
-        return collect_in_arrow(rows, task, OUTPUT_SCHEMA, barrier=True, profile=profile)
+        barrier = self._spec.plan.launch == "barrier"
+        return collect_in_arrow(rows, task, OUTPUT_SCHEMA, barrier=barrier, profile=profile)
 
 
 @contextlib.contextmanager

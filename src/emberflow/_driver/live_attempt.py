@@ -25,7 +25,7 @@ class LiveListener(Protocol):
     """Is told of an attempt, on the attempt's thread; must not block."""
 
     def on_up(self, endpoints: list[dict[str, str]]) -> None:
-        """All nodes are up, and the slots of their tasks are free."""
+        """All nodes are up; the slots of their tasks are free, unless the plan holds them."""
 
     def on_message(self, rank: int, message: Message) -> None:
         """A node has sent a message about its feeds."""
@@ -160,8 +160,8 @@ class LiveAttempt(Attempt):
         self._tell_if_up()
 
     def _tell_if_up(self) -> None:
-        has_all = self._rows is not None and len(self._rows) == len(self._plan.nodes)
-        if has_all and self._endpoints is not None and not self._is_up:
+        is_job_over = self._rows is not None and len(self._rows) == len(self._plan.nodes)
+        if (is_job_over or self._plan.holds_tasks) and self._endpoints is not None and not self._is_up:
             self._is_up = True
             self._listener.on_up(self._endpoints)
 
@@ -239,4 +239,5 @@ class LiveAttempt(Attempt):
 
     def _was_interrupted(self) -> bool:
         """A job that has ended cannot be cancelled any more."""
-        return not self._is_up and super()._was_interrupted()
+        is_job_over = self._is_up and not self._plan.holds_tasks
+        return not is_job_over and super()._was_interrupted()

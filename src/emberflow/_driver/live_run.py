@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from emberflow._driver.attempt import Attempt
@@ -44,12 +45,16 @@ class LiveRun:
         self._feeding: LiveFeeding | None = None
         self._attempt: LiveAttempt | None = None
         self._stop_asked: list[float | None] = []
+        self._held = ExitStack()  # the slots, where tasks stay as long as nodes
         self._ended: Future[Result] = Future()
         self._thread = threading.Thread(target=self._run, name="emberflow-cluster", daemon=True)
 
     def start(self) -> None:
         """Return when all nodes are up; raise why they cannot be."""
-        with self._console, slots_held(self._spark, self.plan, self._facts, self._console.status):
+        with self._console, ExitStack() as held:
+            held.enter_context(slots_held(self._spark, self.plan, self._facts, self._console.status))
+            if self.plan.holds_tasks:
+                self._held = held.pop_all()
             self._thread.start()
             try:
                 with self._changed:
@@ -114,6 +119,7 @@ class LiveRun:
             self._ended.set_exception(error)
         finally:
             self._program.fn.close()
+            self._held.close()
             with self._changed:
                 if self._feeding is not None:
                     why = self._ended.exception()

@@ -1,13 +1,16 @@
-"""What each task of a stage holds: a ResourceProfile for its tasks, on the executors that are there."""
+"""What each task of a stage holds: a ResourceProfile for its tasks, or also for executors that are to come."""
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._plan.stages import Stage
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,9 @@ class _Wanted:
     cpus: int
     resource: str
     gpus: int
+    per_executor: int = 0
+    script: str = ""
+    vendor: str = ""
 
 
 class ProfileCache:
@@ -50,34 +56,64 @@ _PROFILES = ProfileCache()  # one for the process, as is Spark's own list of pro
 def profile_of(stage: Stage, facts: ClusterFacts) -> Any:
     """Return the profile of a stage's tasks, or None where the session's own settings do.
 
-    A task-only profile needs no dynamic allocation and no new executors. Nodes without GPUs need one too where
-    the session gives every task a GPU: they would hold it unused.
+    A task-only profile needs no new executors. Nodes without GPUs need one too where the session gives every task a
+    GPU: they would hold it unused. Under dynamic allocation each profile gets executors of its own, which have GPUs
+    only if the profile says so.
     """
-    if not stage.gpus and not facts.gpus_per_task:
+    if uses_default_profile(stage, facts):
         return None
+    allocation = facts.allocation if stage.gpus else None
     wanted = _Wanted(
         application=facts.application,
         cpus=facts.cpus_per_task or 1,
         resource=facts.gpu_resource,
         gpus=stage.gpus,
+        per_executor=facts.gpus_per_executor if allocation else 0,
+        script=allocation.gpu_script if allocation else "",
+        vendor=allocation.gpu_vendor if allocation else "",
     )
     if not facts.application:  # on Spark Connect a profile is a number on the server, and made for each use
         return _build(wanted)
     return _PROFILES.get(wanted)
 
 
+def uses_default_profile(stage: Stage, facts: ClusterFacts) -> bool:
+    """Tell whether the session's own settings give each task what it needs, and no more."""
+    if facts.allocation is not None:
+        return stage.gpus == facts.gpus_per_task
+    return not stage.gpus and not facts.gpus_per_task
+
+
 def _build(wanted: "_Wanted") -> Any:
-    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+    from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 
     requests = TaskResourceRequests().cpus(wanted.cpus)
     if wanted.gpus:
         requests = requests.resource(wanted.resource, wanted.gpus)
-    return ResourceProfileBuilder().require(requests).build
+    builder = ResourceProfileBuilder().require(requests)
+    if wanted.per_executor:
+        builder.require(
+            ExecutorResourceRequests().resource(
+                wanted.resource, wanted.per_executor, wanted.script, wanted.vendor
+            )
+        )
+    return builder.build
 
 
 def common_profile(facts: ClusterFacts) -> Any:
     """Return the profile by which to count slots for all nodes: a worker with GPUs takes a CPU slot as well."""
     return profile_of(Stage(first_rank=0, ranks=1, gpus=0), facts)
+
+
+def count_slots(spark: "SparkSession", profile: Any = None) -> int:
+    """Return how many tasks Spark can run at once, by the same sum as its own barrier check."""
+    scala_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no public function
+    manager = scala_context.resourceProfileManager()
+    if profile is None:
+        return int(scala_context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
+    java_profile = profile._java_resource_profile  # noqa: SLF001
+    manager.addResourceProfile(java_profile)
+    return int(scala_context.maxNumConcurrentTasks(java_profile))
 
 
 def check_gpus(config: RunConfig, facts: ClusterFacts) -> None:

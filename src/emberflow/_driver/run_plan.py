@@ -4,6 +4,7 @@ import secrets
 import sys
 
 from emberflow._choices import Transport
+from emberflow._driver.allocation import REASON
 from emberflow._driver.cluster_facts import ClusterFacts, encrypts
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
@@ -28,11 +29,14 @@ def make_plan(
         is_live: Whether nodes outlive the Spark stage that starts them; they always meet at the driver then.
     """
     is_encrypted = encrypts(facts, config)
+    has_barrier = facts.allocation is None
     may_be_clear = config.allow_unencrypted or not is_encrypted
     return RunPlan(
         run_id=secrets.token_hex(4),
         nodes=nodes,
-        rendezvous="barrier" if facts.is_connect and not is_live else "driver",
+        rendezvous="barrier" if facts.is_connect and has_barrier and not is_live else "driver",
+        launch="barrier" if has_barrier else "independent",
+        launch_reason="no dynamic allocation is known of" if has_barrier else REASON,
         driver_address=None,
         start_timeout=config.start_timeout,
         join_timeout=config.join_timeout,

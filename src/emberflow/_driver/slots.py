@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from emberflow._driver.allocated_slots import place_for_allocation
 from emberflow._driver.cluster_facts import PARAMETER_SERVERS, ClusterFacts
-from emberflow._driver.profiles import check_gpus, common_profile, profile_of
+from emberflow._driver.profiles import check_gpus, common_profile, count_slots, profile_of
 from emberflow._driver.slot_queue import DRIVER_SLOTS
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
@@ -20,13 +21,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def place_nodes(spark: "SparkSession", config: RunConfig, facts: ClusterFacts) -> tuple[Node, ...]:
-    """Return the nodes to start, once Spark has a slot for each; refuse within seconds if it has not."""
+def place_nodes(
+    spark: "SparkSession", config: RunConfig, facts: ClusterFacts, *, is_live: bool = False
+) -> tuple[Node, ...]:
+    """Return the nodes to start, once Spark has a slot for each; refuse within seconds if it has not.
+
+    Under dynamic allocation, where executors come when tasks wait for them, once it is known that they may come.
+    """
     gpus = config.gpus if config.gpu_source == "spark" else 0
     ps = _ps_of(facts) if config.ps == "auto" else config.ps
     if facts.is_connect:
         return _place_without_counting(config, ps)
     check_gpus(config, facts)
+    if facts.allocation is not None:
+        return place_for_allocation(spark, config, facts, facts.allocation, ps, is_live=is_live)
     wanted = None if config.workers == "auto" else config.workers
     helpers = ps + config.evaluator
     slots = wait_for_slots(
@@ -53,19 +61,26 @@ def slots_held(
     spark: "SparkSession", plan: RunPlan, facts: ClusterFacts, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Hold the plan's slots and GPUs for the length of the block: runs that share this driver take turns."""
-    if facts.is_connect:
+    slots = None if facts.is_connect else _slots_to_share(spark, facts)
+    if slots is None:
         yield
         return
     application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
-    slots = count_slots(spark, common_profile(facts))
     with ExitStack() as held:
         held.enter_context(DRIVER_SLOTS.held(application, nodes, max(slots, nodes), say))
         trainers = plan.stages[0]
-        if trainers.gpus:
+        if trainers.gpus and facts.allocation is None:
             room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
             wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
             held.enter_context(DRIVER_SLOTS.held(application, wanted, there, say, "GPUs"))
         yield
+
+
+def _slots_to_share(spark: "SparkSession", facts: ClusterFacts) -> int | None:
+    """Return how many slots the runs of this driver share; None for any number."""
+    if facts.allocation is not None:
+        return facts.allocation.most_slots(facts.cpus_per_task)
+    return count_slots(spark, common_profile(facts))
 
 
 def _ps_of(facts: ClusterFacts) -> int:
@@ -93,17 +108,6 @@ def _place_without_counting(config: RunConfig, ps: int) -> tuple[Node, ...]:
             fix="Use a classic session for this one combination, or leave out gpus, or ps and evaluator.",
         )
     return nodes
-
-
-def count_slots(spark: "SparkSession", profile: Any = None) -> int:
-    """Return how many tasks Spark can run at once, by the same sum as its own barrier check."""
-    scala_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no public function
-    manager = scala_context.resourceProfileManager()
-    if profile is None:
-        return int(scala_context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
-    java_profile = profile._java_resource_profile  # noqa: SLF001
-    manager.addResourceProfile(java_profile)
-    return int(scala_context.maxNumConcurrentTasks(java_profile))
 
 
 def expected_slots(spark: "SparkSession") -> int | None:

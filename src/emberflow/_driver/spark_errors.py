@@ -5,10 +5,18 @@ import sys
 from typing import NamedTuple
 
 from emberflow._driver.interpreter import DRIVER_PYTHON, executors_python
-from emberflow.errors import ClusterError, DataError, EmberflowError, NodeLostError, RunCancelledError
+from emberflow.errors import (
+    ClusterError,
+    DataError,
+    EmberflowError,
+    FailureCause,
+    NodeLostError,
+    RunCancelledError,
+)
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOPPED = r"SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext"
+BARRIER_REFUSED = r"SPARK-24942|dynamic resource allocation"
 # The text of Spark, and what it means for the user: the first match counts.
 TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
     (
@@ -46,9 +54,9 @@ TRANSLATIONS: tuple[tuple[str, str, str], ...] = (
         "Pass fewer workers, or start the session with more executors or cores.",
     ),
     (
-        r"SPARK-24942|dynamic resource allocation",
-        "Spark refuses barrier stages under dynamic allocation.",
-        "Start the session with spark.dynamicAllocation.enabled=false.",
+        BARRIER_REFUSED,
+        "Spark starts no tasks all at the same time under dynamic allocation.",
+        "Leave out barrier=True, or start the session with spark.dynamicAllocation.enabled=false.",
     ),
     (
         r"spark\.driver\.maxResultSize",
@@ -64,6 +72,9 @@ WRONG_PYTHON = re.compile(
 )
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
 LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
+LOST_PLAIN_TASK = re.compile(
+    r"Task (\d+) in stage \S+ failed \d+ times, most recent failure: Lost task [^:]+\([^:]*\): ([^\n]+)"
+)
 KILLED = re.compile(r"ExecutorLostFailure|Python worker exited unexpectedly")
 BARRIER = re.compile(r"barrier task|barrier ResultStage")
 FRAMES = re.compile(
@@ -106,10 +117,13 @@ def known_error(text: str) -> ClusterError | None:
         if found := re.search(pattern, text):
             groups = [(group or "unknown").replace(", ", ".") for group in found.groups()]
             executors, name_python = executors_python()
-            return ClusterError(
+            known = ClusterError(
                 problem.format(*groups, driver=DRIVER_PYTHON, executors=executors),
                 fix=fix.format(minor=MINOR, name_python=name_python),
             )
+            if pattern == BARRIER_REFUSED:
+                known.cause = FailureCause.BARRIER_REFUSED
+            return known
     return None
 
 
@@ -169,9 +183,14 @@ class LostTask(NamedTuple):
     problem: str
 
 
-def lost_task_in(error: BaseException) -> LostTask | None:
-    """Return the task that failed first, if Spark's text names one."""
-    found = LOST_TASK.search(str(error))
+def lost_task_in(error: BaseException, *, has_barrier: bool = True) -> LostTask | None:
+    """Return the task that failed first, if Spark's text names one.
+
+    Args:
+        error: What Spark raised.
+        has_barrier: Whether the nodes' tasks are those of a barrier stage, which Spark's text names in another way.
+    """
+    found = (LOST_TASK if has_barrier else LOST_PLAIN_TASK).search(str(error))
     if found is None or WRONG_PYTHON.search(str(error)):  # no node was started: `translate` says why
         return None
     return LostTask(int(found[1]), "" if KILLED.search(found[2]) else found[2])

@@ -101,12 +101,24 @@ def start_timeout_error(plan: RunPlan, joined: Collection[int], ready: Collectio
     absent = [node.name for node in plan.nodes if node.rank not in joined]
     unready = [node.name for node in plan.nodes if node.rank in joined and node.rank not in ready]
     reasons = []
-    if absent:
+    fix = (
+        "Wait until other jobs are done, see what your function's modules do on import, or raise "
+        "start_timeout."
+    )
+    if absent and plan.launch == "independent":
+        there = len(plan.nodes) - len(absent)
+        reasons.append(
+            f"executors came for {there} of {len(plan.nodes)} nodes, and not for {', '.join(absent)}"
+        )
+        fix = (
+            "See whether the cluster manager has room for more executors (its queue, its quota), and whether other "
+            "jobs of this session hold them; pass fewer workers, or raise start_timeout."
+        )
+    elif absent:
         reasons.append(f"Spark has not started {', '.join(absent)}: its slots may be busy with other jobs")
     if unready:
         reasons.append(f"{', '.join(unready)} started but did not get ready")
     return StartTimeoutError(
         f"All nodes must be up within {plan.start_timeout:g} s. Received: {'; '.join(reasons)}.",
-        fix="Wait until other jobs are done, see what your function's modules do on import, or raise "
-        "start_timeout.",
+        fix=fix,
     )

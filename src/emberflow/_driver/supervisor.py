@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from typing import IO, TYPE_CHECKING, Any
 
+from emberflow._driver.allocation import REASON
 from emberflow._driver.attempt import Attempt
 from emberflow._driver.checkpoint_plan import drop_if_empty, plan_checkpoints
 from emberflow._driver.cluster_facts import ClusterFacts
@@ -112,15 +113,8 @@ def supervise(
             rows, values, attempt = _run_attempt(spark, program, plan, config, facts, console, metrics, make)
             return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
-            is_unreachable = error.cause is FailureCause.DRIVER_UNREACHABLE
-            may_do_without = plan.rendezvous == "driver" and len(plan.stages) == 1 and not plan.is_live
-            if is_unreachable and may_do_without:
-                warn_driver_unreachable(config.driver_host or facts.driver_host)
-                plan = dataclasses.replace(plan, rendezvous="barrier")
-                continue
-            is_not_fetched = error.cause is FailureCause.FUNCTION_NOT_FETCHED
-            if is_not_fetched and facts.is_connect and not program.artifact:
-                program = dataclasses.replace(program, artifact=ship_artifact(spark, program.fn))
+            if other := _other_way(error, spark, program, plan, config, facts):
+                program, plan = other
                 continue
             if isinstance(error, NodeLostError) and not facts.is_connect and (ended := how_ended(spark)):
                 raise session_stopped(ended) from error
@@ -131,8 +125,37 @@ def supervise(
             first_line = str(error).partition("\n")[0]
             log.warning("%s Starting all nodes again: attempt %d.", first_line, plan.attempt)
             console.status(f"attempt {plan.attempt}: waiting for executors")
-            if not facts.is_connect and not _has_slots(spark, plan, config, facts):
+            # Under dynamic allocation executors come when tasks wait for them, and the start's deadline holds.
+            is_counted = not facts.is_connect and plan.launch == "barrier"
+            if is_counted and not _has_slots(spark, plan, config, facts):
                 raise
+
+
+def _other_way(
+    error: EmberflowError,
+    spark: "SparkSession",
+    program: Program,
+    plan: RunPlan,
+    config: RunConfig,
+    facts: ClusterFacts,
+) -> tuple[Program, RunPlan] | None:
+    """Return how to start the same attempt in another way, where this one cannot succeed here."""
+    if error.cause is FailureCause.BARRIER_REFUSED and plan.launch == "barrier":
+        without = dataclasses.replace(plan, launch="independent", launch_reason=REASON, rendezvous="driver")
+        return program, without
+    if error.cause is FailureCause.DRIVER_UNREACHABLE and _may_do_without_driver(plan):
+        warn_driver_unreachable(config.driver_host or facts.driver_host)
+        return program, dataclasses.replace(plan, rendezvous="barrier")
+    is_not_fetched = error.cause is FailureCause.FUNCTION_NOT_FETCHED
+    if is_not_fetched and facts.is_connect and not program.artifact:
+        return dataclasses.replace(program, artifact=ship_artifact(spark, program.fn)), plan
+    return None
+
+
+def _may_do_without_driver(plan: RunPlan) -> bool:
+    """Tell whether nodes can meet by Spark's barrier instead of at the driver."""
+    is_barrier = plan.launch == "barrier" and plan.rendezvous == "driver"
+    return is_barrier and len(plan.stages) == 1 and not plan.is_live
 
 
 def _has_slots(spark: "SparkSession", plan: RunPlan, config: RunConfig, facts: ClusterFacts) -> bool:

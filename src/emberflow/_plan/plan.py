@@ -11,6 +11,7 @@ from emberflow._plan.stages import Stage, stages_of
 from emberflow.config import EVALUATOR_TIMEOUT, EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
 
 Rendezvous = Literal["driver", "barrier"]
+Launch = Literal["barrier", "independent"]
 LogCopy = Literal["all", "no_noise", "none"]
 
 
@@ -43,6 +44,10 @@ class RunPlan:
         nodes: One per rank.
         rendezvous: Where nodes learn each other's addresses: at the driver (milliseconds), or by Spark's
             barrier (a second) where the driver cannot be dialled.
+        launch: How Spark starts the nodes: "barrier", one stage whose tasks start all at the same time or not at all;
+            "independent", tasks that start as executors come, where Spark refuses barriers: the driver waits until
+            all run, and admits one task per rank.
+        launch_reason: Why it is this launch.
         driver_address: Host and port that tasks dial; None when the driver cannot be reached.
         start_timeout: Seconds until every node must have joined.
         join_timeout: Seconds until nodes that train together must have connected to each other.
@@ -74,6 +79,8 @@ class RunPlan:
     attempt: int = 0
     nodes: tuple[Node, ...]
     rendezvous: Rendezvous
+    launch: Launch = "barrier"
+    launch_reason: str = ""
     driver_address: tuple[str, int] | None
     start_timeout: float
     forward_logs: bool
@@ -118,6 +125,11 @@ class RunPlan:
         return remaining >= STRATEGIES[self.strategy].least_remaining
 
     @property
+    def holds_tasks(self) -> bool:
+        """Whether the tasks of live nodes stay as long as the nodes: Spark would release their executors as idle."""
+        return self.is_live and self.launch == "independent"
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
-        """The barrier stages that start these nodes."""
+        """The stages that start these nodes."""
         return stages_of(self.nodes, self.gpus if self.gpu_source == "spark" else 0)

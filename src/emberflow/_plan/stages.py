@@ -1,4 +1,4 @@
-"""The barrier stages that start the nodes."""
+"""The stages that start the nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

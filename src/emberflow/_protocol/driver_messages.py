@@ -19,6 +19,18 @@ class Join(Message):
 
 
 @dataclass(frozen=True)
+class Admission(Message):
+    """Driver to task: the answer to `Join`.
+
+    Attributes:
+        is_granted: Whether this task runs the node of its rank, as the first one does. A later one, which Spark
+            has started on its own, waits for `Quit`.
+    """
+
+    is_granted: bool
+
+
+@dataclass(frozen=True)
 class OpenValues(Message):
     """Task to driver: the first message of a connection for large values; what follows is `file_transfer`."""
 

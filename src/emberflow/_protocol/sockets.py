@@ -217,6 +217,17 @@ def unbracketed(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
+def own_address_towards(host: str) -> str:
+    """Return the address of the interface from which this machine reaches a host."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(unbracketed(host), 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # a UDP connect sends nothing; it only picks the route
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
 def address_of(host: str, port: int) -> str:
     """Return host and port as one text.
 

@@ -69,6 +69,8 @@ def _attend(order: AttendantOrder) -> None:
     except NodeOutcomeError as error:
         _answer(NodeRefused(error.problem))
         return
+    except QuitError:
+        return
     assert driver is not None  # noqa: S101 - a live plan always has the driver's address, for the type checker
     values = ValueClient(spec.values, spec.plan, spec.key, me.rank, has_driver=True, is_late=True)
     with closing(driver), closing(values):

@@ -1,13 +1,15 @@
 """The task's authenticated connections to the driver."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from emberflow._protocol import sockets
 from emberflow._protocol.codec import Message
-from emberflow._protocol.driver_messages import Join, OpenValues
-from emberflow._protocol.frames import send
+from emberflow._protocol.driver_messages import Admission, Join, OpenValues, Quit
+from emberflow._protocol.frames import receive_one, send
 from emberflow._protocol.sealed_socket import SealedSocket
+from emberflow.errors import PeerError
 
 PURPOSE = "node to driver"
 
@@ -17,6 +19,29 @@ def dial(
 ) -> SealedSocket:
     """Return an authenticated connection to the hub; OSError or PeerError if there is none."""
     return _dial(address, key, Join(rank, host), timeout, busy_timeout)
+
+
+def is_admitted(driver: SealedSocket, timeout: float) -> bool:
+    """Wait for the driver's answer to `Join`: whether this task runs the node of its rank.
+
+    Raises:
+        OSError: The driver has closed the connection, or does not answer in time.
+    """
+    driver.settimeout(timeout)
+    answer = receive_one(driver)
+    driver.settimeout(None)
+    return isinstance(answer, Admission) and answer.is_granted
+
+
+def stand_by(driver: SealedSocket) -> None:
+    """Wait until the driver says `Quit` or is gone; another task of this rank runs the node.
+
+    To return would be wrong: Spark takes the result of the task that returns first. So would be to raise: Spark
+    counts that as a failure of the rank.
+    """
+    with suppress(OSError, PeerError):
+        while not isinstance(receive_one(driver), Quit):
+            pass
 
 
 def dial_values(

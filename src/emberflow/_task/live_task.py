@@ -15,7 +15,14 @@ from emberflow._protocol.outcome import Ending, outcome_of
 from emberflow._task.attendant import RELEASE, AttendantOrder, packed
 from emberflow._task.executor import executor_pid
 from emberflow._task.node_setup import SECRETS, Surroundings
-from emberflow._task.node_task import NodeOutcomeError, gpu_addresses, held_pidfds, outcome_error, own_host
+from emberflow._task.node_task import (
+    NodeOutcomeError,
+    gpu_addresses,
+    held_pidfds,
+    outcome_error,
+    own_host,
+    task_context,
+)
 from emberflow._task.task_spec import TaskSpec
 
 if TYPE_CHECKING:
@@ -23,17 +30,19 @@ if TYPE_CHECKING:
 
 
 def run_live_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Start one live node; yield its rank once all nodes are up. If they cannot be, the driver knows why."""
+    """Start one live node; yield its rank once all nodes are up, or at their end, as the plan says.
+
+    If they cannot be up, the driver knows why.
+    """
     import pyarrow as pa
-    from pyspark import BarrierTaskContext
 
     for _ in batches:  # the single row for which Spark started this task
         pass
-    context = BarrierTaskContext.get()
+    context = task_context(spec.plan)
     me = spec.plan.nodes[spec.first_rank + context.partitionId()]
     with ExitStack() as held:
         surroundings = Surroundings(
-            host=own_host(context),
+            host=own_host(context, spec.plan),
             gpu_addresses=gpu_addresses(context, spec.plan, me),
             executor=executor_pid(),
             watched=held_pidfds(held, with_daemon=spec.plan.is_local),
@@ -46,7 +55,7 @@ def run_live_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Itera
 
 
 def _start_attendant(order: AttendantOrder) -> bool:
-    """Start the attendant and wait for its answer; tell whether all nodes are up."""
+    """Start the attendant and wait for its answer, or for its end; tell whether all nodes were up."""
     attendant = subprocess.Popen(
         [sys.executable, "-m", "emberflow._task.attendant"],
         stdin=subprocess.PIPE,
@@ -57,7 +66,8 @@ def _start_attendant(order: AttendantOrder) -> bool:
         start_new_session=True,
     )
     # It outlives this task, and its exit status must be collected.
-    threading.Thread(target=attendant.wait, name="emberflow-attendant", daemon=True).start()
+    end = threading.Thread(target=attendant.wait, name="emberflow-attendant", daemon=True)
+    end.start()
     assert attendant.stdin is not None  # noqa: S101 - it is a pipe, for the type checker
     assert attendant.stdout is not None  # noqa: S101
     with attendant.stdin, attendant.stdout, suppress(BrokenPipeError):  # it may have ended already
@@ -66,6 +76,9 @@ def _start_attendant(order: AttendantOrder) -> bool:
         answer = decode(line) if line else None
         if isinstance(answer, NodeRefused):
             raise NodeOutcomeError(answer.outcome, fix="See the driver's own error.")
+        if isinstance(answer, NodeUp) and order.spec.plan.holds_tasks:
+            end.join()  # if this task is ended before, the attendant ends with it, since it was not released
+            return True
         if isinstance(answer, NodeUp):
             attendant.stdin.write(RELEASE)
             return True

@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
@@ -12,8 +13,8 @@ from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.frames import send
 from emberflow._protocol.outcome import Ending, Outcome, ValueRoute, outcome_of
-from emberflow._protocol.sockets import address_of
-from emberflow._task.driver_connection import dial
+from emberflow._protocol.sockets import address_of, own_address_towards
+from emberflow._task.driver_connection import dial, is_admitted, stand_by
 from emberflow._task.events import QuitError
 from emberflow._task.executor import executor_pid, executor_pidfds
 from emberflow._task.node_setup import Surroundings, run_node
@@ -36,14 +37,17 @@ class NodeOutcomeError(EmberflowError):
 
 def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """Run one node; yield its outcome, and its value in chunks."""
-    from pyspark import BarrierTaskContext
+    with suppress(QuitError):
+        yield from _run_task(spec, batches)
 
-    context = BarrierTaskContext.get()
+
+def _run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    context = task_context(spec.plan)
     if not spec.data.frames:
         for _ in batches:  # the single row for which Spark started this task
             pass
     me = spec.plan.nodes[spec.first_rank + context.partitionId()]
-    host = own_host(context)
+    host = own_host(context, spec.plan)
     with ExitStack() as held:
         driver = dial_driver(spec, me, host)
         if driver is not None:
@@ -55,12 +59,12 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
             gpu_addresses=gpu_addresses(context, spec.plan, me),
             executor=executor_pid(),
             watched=held_pidfds(held),
-            all_gather=context.allGather,
+            all_gather=context.allGather if spec.plan.launch == "barrier" else None,
         )
         try:
             outcome, value = run_node(spec, me, surroundings, driver, batches, values)
         except QuitError:
-            return
+            raise
         except Exception as error:  # noqa: BLE001 - else the driver would believe that this task was killed
             traceback.print_exc()
             outcome, value = crashed(me, host, error), None
@@ -73,8 +77,17 @@ def run_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         yield from outcome_rows(outcome, value)
 
 
-def own_host(context: Any) -> str:
-    """Return the host of a barrier task's executor, as Spark names it."""
+def task_context(plan: RunPlan) -> Any:
+    """Return Spark's context of this task."""
+    from pyspark import BarrierTaskContext, TaskContext
+
+    return BarrierTaskContext.get() if plan.launch == "barrier" else TaskContext.get()
+
+
+def own_host(context: Any, plan: RunPlan) -> str:
+    """Return the host of a task's executor: as Spark names it in a barrier stage, or its address."""
+    if plan.launch != "barrier" and plan.driver_address is not None:
+        return own_address_towards(plan.driver_address[0])
     address: str = context.getTaskInfos()[context.partitionId()].address
     return address.rpartition(":")[0]
 
@@ -95,14 +108,18 @@ def held_pidfds(held: ExitStack, *, with_daemon: bool = False) -> tuple[int, ...
 
 
 def dial_driver(spec: TaskSpec, me: Node, host: str) -> "SealedSocket | None":
-    """Connect to the driver; where the plan can do without, None if it does not answer."""
-    address = spec.plan.driver_address
+    """Connect to the driver; where the plan can do without, None if it does not answer.
+
+    Raises:
+        QuitError: Spark has started this task though another one runs its node; now the attempt is over.
+    """
+    address, timeout = spec.plan.driver_address, spec.plan.start_timeout
     if address is None:
         return None
     try:
-        return dial(
-            address, spec.key, me.rank, host, deadlines.DIAL_TIMEOUT, busy_timeout=spec.plan.start_timeout
-        )
+        driver = dial(address, spec.key, me.rank, host, deadlines.DIAL_TIMEOUT, busy_timeout=timeout)
+        if is_admitted(driver, timeout):
+            return driver
     except (OSError, EmberflowError) as error:
         if spec.plan.rendezvous == "barrier":
             return None
@@ -116,6 +133,11 @@ def dial_driver(spec: TaskSpec, me: Node, host: str) -> "SealedSocket | None":
             "driver_host=... with an address that they can reach.",
         )
         raise outcome_error(refused) from error
+    note = f"emberflow: another task of {me.name} runs its node; this one starts none, and waits"
+    print(note, file=sys.stderr)  # noqa: T201 - it goes to the executor's log
+    with driver:
+        stand_by(driver)
+    raise QuitError
 
 
 def crashed(me: Node, host: str, error: Exception) -> Outcome:

@@ -30,7 +30,7 @@ def ask(master: str) -> dict[str, Any]:
             answers = spark.range(0, tasks, 1, tasks).mapInArrow(_answer, "answer string")
         rows = answers.collect()
         if slots is not None:
-            from emberflow._driver.slots import count_slots
+            from emberflow._driver.profiles import count_slots
 
             slots = count_slots(spark)  # correct only after executors have registered
     finally:
