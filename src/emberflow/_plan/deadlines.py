@@ -26,9 +26,7 @@ CAUSE_SETTLE = 0.3  # Other nodes may still name the true cause of a failure.
 LOST_TASK_SETTLE = 1.2  # Spark may still say why a task is gone.
 QUIT_GRACE = 3.0  # Tasks end by themselves and delete their files, before Spark is told to end them.
 TASKS_END_TIMEOUT = 20.0  # Longer than `KEEPER_END_TIMEOUT` and `STREAM_END_TIMEOUT` together.
-COPY_END_TIMEOUT = (
-    10.0  # Spark ends the copy of a task that has succeeded, its Python worker after 4 s at most.
-)
+COPY_END_TIMEOUT = 10.0  # Spark ends the copy of a task that has succeeded within 4 s.
 SEND_TIMEOUT = 10.0  # A task reads on a thread of its own: if it reads nothing for so long, it is stuck.
 ANSWER_TIMEOUT = 10.0  # A task answers from a thread that does nothing else but listen.
 STALL_CHECK_SHARE = 0.25  # Of the time that an exchange may stand still: it is exceeded by a quarter at most.
