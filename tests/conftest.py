@@ -176,6 +176,12 @@ def spark_allocating(sessions: Sessions) -> "SparkSession":
 
 
 @pytest.fixture
+def spark_connect_allocating(sessions: Sessions) -> "SparkSession":
+    """A remote session on a Spark Connect server whose executors come and go by dynamic allocation."""
+    return sessions.get("connect_allocating")
+
+
+@pytest.fixture
 def spark_connect(sessions: Sessions) -> "SparkSession":
     """A remote session on a Spark Connect server with two executors."""
     return sessions.get("connect")
@@ -185,6 +191,12 @@ def spark_connect(sessions: Sessions) -> "SparkSession":
 def spark_gpus(sessions: Sessions) -> "SparkSession":
     """A Master and two Workers with three slots and two pretended GPUs each; a task's default is one GPU."""
     return sessions.get("gpus")
+
+
+@pytest.fixture
+def spark_gpus_allocating(sessions: Sessions) -> "SparkSession":
+    """As `spark_gpus`, but executors come and go by dynamic allocation."""
+    return sessions.get("gpus_allocating")
 
 
 @pytest.fixture(params=SMOKE)

@@ -57,7 +57,7 @@ class Sessions:
         if self._session is None:
             session = self._holding.enter_context(KINDS[kind]())
             self._kind, self._session = kind, session
-            if kind != "allocating":  # its executors come when tasks wait for them
+            if "allocating" not in kind:  # their executors come when tasks wait for them
                 await_executors(session)
         elif not has_executors(self._session):  # a test has killed one
             await_executors(self._session)
@@ -178,13 +178,22 @@ def gpus() -> "Iterator[SparkSession]":
 
 
 @contextmanager
-def connect() -> "Iterator[SparkSession]":
-    """Run a Spark Connect server with two executors, and a remote session on it."""
+def gpus_allocating() -> "Iterator[SparkSession]":
+    """As `gpus`, but executors come and go by dynamic allocation."""
+    with local_cluster(workers=2, cores=3, gpus=2) as cluster:
+        settings = ALLOCATION | cluster.settings() | {"spark.scheduler.minRegisteredResourcesRatio": "0"}
+        with classic(cluster.url, settings, cluster.properties_file) as session:
+            yield session
+
+
+@contextmanager
+def connect(more: "Mapping[str, str] | None" = None) -> "Iterator[SparkSession]":
+    """Run a Spark Connect server with two executors and `more` settings, and a remote session on it."""
     from pyspark.sql import SparkSession
 
     if not list(Path(os.environ["SPARK_HOME"]).glob("jars/spark-connect_*.jar")):
         pytest.skip("this PySpark brings no Spark Connect server: Spark 4.0 is the first that does")
-    with connect_server() as url:
+    with connect_server(more) as url:
         session = SparkSession.builder.remote(url).getOrCreate()
         try:
             yield session
@@ -195,12 +204,12 @@ def connect() -> "Iterator[SparkSession]":
 
 
 @contextmanager
-def connect_server() -> "Iterator[str]":
+def connect_server(more: "Mapping[str, str] | None" = None) -> "Iterator[str]":
     """Run a Spark Connect server on ``local-cluster[2,1,1024]``; its address is the value."""
     with daemon_group("emberflow-connect-") as group:
         env = _environment(group.folder) | {"SPARK_HOME": os.environ["SPARK_HOME"]}
         command = [f"{env['SPARK_HOME']}/bin/spark-submit", "--master", f"local-cluster[{SLOTS},1,1024]"]
-        for key, value in (SETTINGS | CONNECT_SETTINGS).items():
+        for key, value in (SETTINGS | CONNECT_SETTINGS | dict(more or {})).items():
             command += ["--conf", f"{key}={value}"]
         command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
         server = group.start(
@@ -219,7 +228,9 @@ KINDS: "dict[str, Callable[[], Any]]" = {
     "standalone": standalone,
     "allocating": allocating,
     "connect": connect,
+    "connect_allocating": lambda: connect(ALLOCATION | {"spark.cores.max": "2"}),
     "gpus": gpus,
+    "gpus_allocating": gpus_allocating,
 }
 SMOKE = ("local", "cluster", "standalone", "connect")
 

@@ -125,10 +125,14 @@ class FakeJob:
         self.events = events
         self.is_started = False
         self.is_without_executors = False
+        self.losses: dict[int, str] = {}
         self.cancelled = 0
 
     def start(self) -> None:
         self.is_started = True
+
+    def why_lost(self, rank: int) -> str:
+        return self.losses.get(rank, "")
 
     def has_executors(self) -> bool:
         return not self.is_without_executors

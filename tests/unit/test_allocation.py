@@ -149,6 +149,7 @@ def test_rows_may_take_their_time_but_not_without_an_executor(is_without: bool) 
 def test_a_lost_node_ends_the_attempt_though_spark_goes_on_with_another_task() -> None:
     with attempt_of(launch="independent") as running:
         first, second = running.start(2)
+        running.job.losses[1] = "ExecutorLostFailure (executor 1 exited) Reason: Command exited with code 137"
         second.close()
         running.hear_the_end_of(second)
         again = FakeNode(running.hub, 1)
@@ -159,6 +160,9 @@ def test_a_lost_node_ends_the_attempt_though_spark_goes_on_with_another_task() -
         error = running.error()  # the job was cancelled: it would wait for a task that has nothing to do
         assert isinstance(error, NodeLostError)
         assert error.rank == 1
+        assert "its Spark task was lost: ExecutorLostFailure (executor 1 exited) Reason: Command" in str(
+            error
+        )
         assert running.job.cancelled
 
 

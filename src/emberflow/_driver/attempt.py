@@ -152,8 +152,10 @@ class Attempt:
             self._is_warned = True
             warn_driver_unreachable(self._plan.driver_address[0])
 
-    def _until(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
-        """Handle events until `is_over`, or for `timeout` seconds."""
+    def _until(
+        self, is_over: Callable[[], bool], timeout: float | None = None, poll: float | None = None
+    ) -> None:
+        """Handle events until `is_over`, or for `timeout` seconds; look again every `poll` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while not is_over():
             self._check_waits()
@@ -161,7 +163,7 @@ class Attempt:
             if is_over() or (end is not None and time.monotonic() >= end):
                 return
             try:
-                event = self._hub.events.get(timeout=max(left, deadlines.SHORTEST_WAIT))
+                event = self._hub.events.get(timeout=max(min(left, poll or left), deadlines.SHORTEST_WAIT))
             except queue.Empty:
                 continue
             self._on_event[type(event)](event)
@@ -311,7 +313,7 @@ class Attempt:
         if not self._is_complete():
             if self._failures.failures:
                 self._until(lambda: False, deadlines.CAUSE_SETTLE)
-                self._until(self._is_explained, deadlines.LOST_TASK_SETTLE)
+                self._until(self._is_explained, deadlines.LOST_TASK_SETTLE, deadlines.LOSS_POLL)
             self._on_ending()
             self._state = AttemptState.STOPPING
             self._hub.quit_all()
@@ -336,7 +338,15 @@ class Attempt:
 
     def _is_explained(self) -> bool:
         """Tell whether more is known than that tasks are gone: Spark may yet say why."""
-        return self._job_error is not None or self._failures.is_explained()
+        if self._job_error is not None or self._failures.is_explained():
+            return True
+        if self._has_barrier:
+            return False
+        # Spark starts the task again: it says why in its records only.
+        rank = self._failures.failures[0].rank
+        if why := self._job.why_lost(rank):
+            self._failures.record_lost(rank, f"its Spark task was lost: {why}")
+        return bool(why)
 
     def _cancel(self) -> None:
         self._is_cancelled_by_us = self._job_error is None

@@ -11,6 +11,7 @@ from emberflow._driver.events import Events, JobFailed, JobRows, TasksRunning
 from emberflow._driver.interpreter import collect_in_arrow
 from emberflow._driver.profiles import count_slots, profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
+from emberflow._driver.task_failures import failure_of_task
 from emberflow._plan.stages import Stage
 from emberflow._task.live_task import run_live_task
 from emberflow._task.node_task import OUTPUT_SCHEMA, run_task
@@ -63,6 +64,13 @@ class Job:
         """Tell whether Spark can run tasks at all, as far as it says."""
         return self._facts.is_connect or count_slots(self._spark) > 0
 
+    def why_lost(self, rank: int) -> str:
+        """Return what Spark says of the task of a rank that it has lost; "" where it does not say."""
+        if self._facts.is_connect:
+            return ""
+        first = max(stage.first_rank for stage in self._spec.plan.stages if stage.first_rank <= rank)
+        return failure_of_task(self._spark, f"{self._tag}-{first}", rank - first)
+
     def cancel(self) -> None:
         """Have Spark end the tasks."""
         with contextlib.suppress(Exception):  # a session that is gone has no tasks either
@@ -80,6 +88,7 @@ class Job:
             else:
                 context = self._spark.sparkContext
                 context.addJobTag(self._tag)
+                context.addJobTag(f"{self._tag}-{stage.first_rank}")
                 context.setInterruptOnCancel(True)
                 context.setLocalProperty("spark.job.description", f"emberflow {self._spec.plan.run_id}")
                 rows = self._collect(stage)

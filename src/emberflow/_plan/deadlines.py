@@ -24,6 +24,7 @@ UNDIALLED_TIMEOUT = 8.0  # Longer than `DIAL_TIMEOUT`: running tasks that have n
 START_GRACE = 1.0  # A task's own deadline comes first: it knows more about the cause.
 CAUSE_SETTLE = 0.3  # Other nodes may still name the true cause of a failure.
 LOST_TASK_SETTLE = 1.2  # Spark may still say why a task is gone.
+LOSS_POLL = 0.1  # Spark's records of tasks offer nothing to wait on.
 QUIT_GRACE = 3.0  # Tasks end by themselves and delete their files, before Spark is told to end them.
 TASKS_END_TIMEOUT = 20.0  # Longer than `KEEPER_END_TIMEOUT` and `STREAM_END_TIMEOUT` together.
 COPY_END_TIMEOUT = 10.0  # Spark ends the copy of a task that has succeeded within 4 s.
