@@ -29,7 +29,7 @@ from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import Cluster, Gather, NodeReady, Quit, StartupFacts
 from emberflow._protocol.frames import Channel, pack
 from emberflow._protocol.outcome import Ending, Outcome
-from emberflow._task.driver_connection import dial
+from emberflow._task.driver_connection import dial, is_admitted
 from emberflow._task.exchange import DONE
 from emberflow._task.startup_exchange import startup_facts
 
@@ -104,6 +104,7 @@ def live(address: tuple[str, int], nodes: list[Node], failing: int, columns: int
         channels = []
         for node in nodes:
             sock = held.enter_context(dial(address, KEY, node.rank, f"host-{node.rank}", WITHIN))
+            assert is_admitted(sock, WITHIN)
             sock.settimeout(WITHIN)
             channels.append((node, Channel(sock)))
         with contextlib.suppress(EOFError, OSError, _QuitError):
