@@ -225,6 +225,7 @@ def test_file_sources_are_resolved_before_their_files_are_listed(classic: Any) -
         {
             "train": Parquet("rows/*.parquet", columns=["x"]),
             "records": TFRecords("/a, b/{c,d}", features={"x": "int64"}, options={"verifyCrc": "false"}),
+            "inferred": TFRecords("nowhere yet", features=["x"]),  # the types of which are in the files
             "own": own,
         }
     )
@@ -232,6 +233,7 @@ def test_file_sources_are_resolved_before_their_files_are_listed(classic: Any) -
     assert repr(files["train"]) == "Parquet('hdfs://host:8020/user/ann/rows/*.parquet', columns=['x'])"
     assert files["records"].path == "hdfs://host:8020/a,hdfs://host:8020/user/ann/b/{c,d}"
     assert not files["records"]._options.verify
+    assert files["inferred"].path == "hdfs://host:8020/user/ann/nowhere yet"
     assert files["own"] is own
 
 

@@ -1,6 +1,5 @@
 """TFRecord as a file source of ``ef.run``: each rank reads and parses its own part of the files."""
 
-import copy
 import mmap
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,10 +84,11 @@ class TFRecords:
 
     def with_resolved_path(self, resolve: Callable[[str], str]) -> "TFRecords":
         """Return the same source with the URLs that its paths mean."""
-        resolved = copy.copy(self)
+        resolved = object.__new__(type(self))  # not copy.copy, which reads the files: see `__getstate__`
+        resolved.__dict__.update(self.__dict__)
         paths = tuple(resolve(path) for path in split_list(self.path))
         resolved.path = ",".join(paths)
-        resolved._options = replace(self._options, paths=paths)  # noqa: SLF001 - the same class
+        resolved._options = replace(self._options, paths=paths)
         resolved.__dict__.pop("_schema", None)
         return resolved
 
