@@ -156,8 +156,13 @@ def answer(**other: Any) -> dict[str, Any]:
 def states(answers: list[dict[str, Any]], slots: int | None = 2) -> dict[str, str]:
     return {
         finding.what: finding.state
-        for finding in doctor.check_executors({"slots": slots, "answers": answers})
+        for finding in doctor.check_executors({"slots": slots, "answers": answers, "is_allocating": False})
     }
+
+
+def test_slots_of_now_are_not_taken_for_all_where_executors_come_later() -> None:
+    finding = doctor.check_executors({"slots": 2, "answers": [answer()], "is_allocating": True})[0]
+    assert (finding.state, finding.text) == ("ok", "2 on a now; more come by dynamic allocation")
 
 
 def test_executors_that_agree_are_well() -> None:

@@ -117,13 +117,16 @@ def check_executors(found: dict[str, Any]) -> list[Finding]:
     answers = found["answers"]
     hosts = sorted({answer["host"] for answer in answers})
     where = ", ".join(hosts[:4]) + (", ..." if len(hosts) > 4 else "")
-    findings = [_check_slots(found["slots"], where), _check_pythons(answers)]
+    slots = _check_slots(found["slots"], where, is_allocating=found["is_allocating"])
+    findings = [slots, _check_pythons(answers)]
     return findings + [
         _check_package(name, answers) for name in ("emberflow", "tensorflow", "keras", "pandas")
     ]
 
 
-def _check_slots(slots: int | None, where: str) -> Finding:
+def _check_slots(slots: int | None, where: str, *, is_allocating: bool) -> Finding:
+    if slots is not None and is_allocating:
+        return Finding("Executor slots", "ok", f"{slots} on {where} now; more come by dynamic allocation")
     if slots is None:
         return Finding("Executor slots", "unknown", f"not known on Spark Connect; tasks ran on {where}")
     return Finding("Executor slots", "ok", f"{slots} on {where}: up to {slots} nodes can train together")

@@ -16,6 +16,8 @@ def ask(master: str) -> dict[str, Any]:
     """Start a session on `master`; return its slots and the answer of one task on each."""
     from pyspark.sql import SparkSession
 
+    from emberflow._driver.allocation import ENABLED
+    from emberflow._driver.cluster_facts import is_true
     from emberflow._driver.interpreter import driver_python
 
     builder = SparkSession.builder.appName("emberflow doctor")
@@ -24,6 +26,7 @@ def ask(master: str) -> dict[str, Any]:
     else:
         spark = builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
         slots = spark.sparkContext.defaultParallelism
+    is_allocating = is_true(spark.conf.get(ENABLED, "false"))
     try:
         tasks = min(slots or 2, TASKS_AT_MOST)
         with driver_python(spark):  # as `ef.run` does
@@ -35,7 +38,8 @@ def ask(master: str) -> dict[str, Any]:
             slots = count_slots(spark)  # correct only after executors have registered
     finally:
         spark.stop()
-    return {"slots": slots, "answers": [json.loads(row["answer"]) for row in rows]}
+    answered = [json.loads(row["answer"]) for row in rows]
+    return {"slots": slots, "answers": answered, "is_allocating": is_allocating}
 
 
 def _answer(batches: Iterator[Any]) -> Iterator[Any]:
