@@ -23,14 +23,14 @@ from emberflow._driver.events import (
 from emberflow._driver.failures import FailureTracker
 from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job
-from emberflow._driver.spark_errors import LostTask, is_interrupted, lost_task_in, translate
+from emberflow._driver.spark_errors import is_interrupted, translate
 from emberflow._driver.stalls import StallDetector, start_timeout_error
 from emberflow._driver.task_copies import TaskCopies
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.driver_messages import LogLines, NodeReady, ProbeAnswer, RowsWritten, WorkerLost
 from emberflow._protocol.node_messages import TensorBoardStarted
-from emberflow._protocol.outcome import MetricReport, Outcome, lost_outcome, outcome_in
+from emberflow._protocol.outcome import MetricReport, Outcome, lost_outcome
 from emberflow._task.metric_log import MetricLog
 from emberflow.errors import DataError, EmberflowError
 from emberflow.result import Metric
@@ -259,22 +259,7 @@ class Attempt:
 
     def _on_job_failed(self, event: JobFailed) -> None:
         self._job_error = event.error
-        if outcome := outcome_in(str(event.error)):
-            self._failures.record(outcome)
-        elif (task := self._lost_task(event.error)) is not None:
-            # Spark may report this before the connection closes, or after those of tasks that Spark then ended.
-            rank = event.first_rank + task.partition
-            if task.problem:
-                self._failures.record_lost(rank, f"its Spark task failed: {task.problem}")
-            else:
-                self._failures.record_gone(rank)
-            self._failures.put_first(rank)
-
-    def _lost_task(self, error: Exception) -> LostTask | None:
-        """Return the node's task that failed first, if Spark names it; before nodes join, it is one that has rows."""
-        if not self._has_barrier and not self._hosts:
-            return None
-        return lost_task_in(error, has_barrier=self._has_barrier)
+        self._failures.record_job_error(event.error, event.first_rank)
 
     def _on_tasks_running(self, _: TasksRunning) -> None:
         if (
@@ -342,11 +327,7 @@ class Attempt:
             return True
         if self._has_barrier:
             return False
-        # Spark starts the task again: it says why in its records only.
-        rank = self._failures.failures[0].rank
-        if why := self._job.why_lost(rank):
-            self._failures.record_lost(rank, f"its Spark task was lost: {why}")
-        return bool(why)
+        return self._failures.explain_first(self._job.why_lost)
 
     def _cancel(self) -> None:
         self._is_cancelled_by_us = self._job_error is None

@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Callable, Mapping
 
+from emberflow._driver.spark_errors import lost_task_in
 from emberflow._plan.plan import RunPlan
-from emberflow._protocol.outcome import Ending, Outcome, error_of, gone_outcome, lost_outcome
+from emberflow._protocol.outcome import Ending, Outcome, error_of, gone_outcome, lost_outcome, outcome_in
 from emberflow.errors import EmberflowError, FailureCause
 
 log = logging.getLogger("emberflow")
@@ -63,9 +64,36 @@ class FailureTracker:
         )
         self.record(lost_outcome(node, self._host(rank), problem=problem))
 
-    def put_first(self, rank: int) -> None:
-        """Let the failure of this node be the one to report: Spark names it as the first."""
+    def record_job_error(self, error: Exception, first_rank: int) -> None:
+        """Take what Spark's error says of a node: its own outcome, or that its task failed before all others.
+
+        Args:
+            error: What Spark raised.
+            first_rank: The first rank of the stage that failed.
+        """
+        has_barrier = self._plan.launch == "barrier"
+        if outcome := outcome_in(str(error)):
+            self.record(outcome)
+            return
+        if not has_barrier and not self._hosts:
+            return  # the task is one that has rows: nodes join when all of these are there
+        if (task := lost_task_in(error, has_barrier=has_barrier)) is None:
+            return
+        # Spark may report this before the connection closes, or after those of tasks that Spark then ended.
+        rank = first_rank + task.partition
+        if task.problem:
+            self.record_lost(rank, f"its Spark task failed: {task.problem}")
+        else:
+            self.record_gone(rank)
         self.failures.sort(key=lambda failure: failure.rank != rank)
+
+    def explain_first(self, why_lost: Callable[[int], str]) -> bool:
+        """Ask Spark why it lost the first node, whose task it starts again; tell whether it says."""
+        rank = self.failures[0].rank
+        why = why_lost(rank)
+        if why:
+            self.record_lost(rank, f"its Spark task was lost: {why}")
+        return bool(why)
 
     def outcomes(self) -> Mapping[int, Outcome]:
         """Return how each node ended that has ended, by rank."""
