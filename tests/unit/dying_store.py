@@ -23,10 +23,6 @@ class DyingStore(MemoryFileSystem):
             raise KilledError
         DyingStore.left -= 1
 
-    def pipe_file(self, *args: Any, **options: Any) -> Any:
-        self._change()
-        return super().pipe_file(*args, **options)
-
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         if mode != "rb":
             self._change()
@@ -35,6 +31,14 @@ class DyingStore(MemoryFileSystem):
     def rm(self, *args: Any, **options: Any) -> Any:
         self._change()
         return super().rm(*args, **options)
+
+    def rm_file(self, *args: Any, **options: Any) -> Any:
+        self._change()
+        return super().rm_file(*args, **options)
+
+    def cp_file(self, *args: Any, **options: Any) -> Any:
+        self._change()
+        return super().cp_file(*args, **options)
 
 
 fsspec.register_implementation("dying", DyingStore, clobber=True)

@@ -119,7 +119,8 @@ def test_a_checkpoint_in_the_making_is_not_seen(folder: str, tmp_path: Path) -> 
     if storage.is_local(folder):
         aside = storage.join(plan.own, ".step-000000002.abc.tmp/weights")
     else:
-        aside = storage.join(plan.own, "step-000000002/files-abc/weights")  # its manifest comes last
+        aside = storage.join(plan.own, "step-000000002/weights")
+        storage.write_bytes(storage.join(plan.own, "step-000000002/_in_progress.json"), b"{}")
     storage.write_bytes(aside, b"half")
     assert read(chief_of(plan, tmp_path)) == (1, "whole")
     assert str(plan_checkpoints(folder, "other").resume_from).endswith("step-000000001")

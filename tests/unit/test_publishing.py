@@ -44,7 +44,9 @@ def publish(models: str, number: int, tmp_path: Path, *, origin: str = "", keep:
 
 def contents(path: str) -> set[bytes]:
     """Return the different contents of a version's files; a complete version has one."""
-    listed = [file for file in storage.list_files(path) if not file.path.endswith("/origin")]
+    listed = [
+        file for file in storage.list_files(path) if not file.path.endswith(("/origin", "/_manifest.json"))
+    ]
     assert len(listed) == len(FILES)
     return {storage.read_bytes(file.path) for file in listed}
 

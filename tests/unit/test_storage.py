@@ -1,7 +1,6 @@
 """The storage layer on local disk, which renames, and on fsspec's memory, taken as an object store."""
 
 import importlib
-import json
 import sys
 import uuid
 from pathlib import Path
@@ -13,6 +12,7 @@ from emberflow import storage
 from emberflow.errors import StorageError
 from emberflow.storage import files
 from emberflow.storage.location import locate
+from emberflow.storage.object_folders import MANIFEST
 
 
 @pytest.fixture(params=["local", "file-url", "memory"])
@@ -65,7 +65,7 @@ def test_a_folder_goes_there_and_back(root: str, folder: Path, tmp_path: Path) -
     storage.put_folder(folder, target)
     storage.get_folder(target, tmp_path / "back")
     assert files_of(tmp_path / "back") == files_of(folder)
-    assert storage.read_bytes(storage.join(storage.folder_root(target), "a.txt")) == b"a"
+    assert storage.read_bytes(storage.join(target, "a.txt")) == b"a"
 
 
 def test_overwriting_replaces_the_whole_folder_and_leaves_nothing_else(
@@ -79,7 +79,7 @@ def test_overwriting_replaces_the_whole_folder_and_leaves_nothing_else(
     storage.get_folder(target, tmp_path / "back")
     assert set(files_of(tmp_path / "back")) == {"new.txt", "deep/er/b.bin"}
     assert storage.list_folder(root) == [target]
-    stored = [f.path for f in storage.list_files(root) if not f.path.endswith(storage.MANIFEST)]
+    stored = [f.path for f in storage.list_files(root) if not f.path.endswith(MANIFEST)]
     assert len(stored) == 2, "the files of the first folder are gone"
 
 
@@ -118,7 +118,7 @@ def test_a_failed_upload_leaves_the_old_folder_and_no_rest(
     storage.get_folder(target, tmp_path / "back")
     assert files_of(tmp_path / "back") == before
     assert storage.list_folder(root) == [target]
-    stored = [f for f in storage.list_files(root) if not f.path.endswith(storage.MANIFEST)]
+    stored = [f for f in storage.list_files(root) if not f.path.endswith(MANIFEST)]
     assert len(stored) == 2
 
 
@@ -219,14 +219,14 @@ def test_join(base: str, parts: tuple[str, ...], whole: str) -> None:
 @pytest.mark.fault
 @pytest.mark.parametrize("key", ["../../evil.txt", "deep/../../../evil.txt"])
 def test_a_stored_name_that_leads_out_of_the_copy_is_refused_before_anything_is_copied(
-    key: str, folder: Path, tmp_path: Path
+    key: str, tmp_path: Path
 ) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
     target = f"memory://{uuid.uuid4().hex}"
-    storage.put_folder(folder, target)
-    fs, root = storage.file_system(storage.folder_root(target))
+    fs, root = storage.file_system(target)
     assert isinstance(fs, MemoryFileSystem)
+    fs.pipe_file(f"{root}/good.txt", b"good")
     fs.pipe_file(f"{root}/{key}", b"evil")  # an object store takes any key
     with pytest.raises(StorageError, match=r"must stay inside it.*evil\.txt"):
         storage.get_folder(target, tmp_path / "a" / "b" / "copy")
@@ -234,65 +234,22 @@ def test_a_stored_name_that_leads_out_of_the_copy_is_refused_before_anything_is_
     assert not (tmp_path / "a").exists()
 
 
-def test_a_listing_that_names_files_of_elsewhere_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    target = f"memory://{uuid.uuid4().hex}"
-    storage.put_folder(folder, target)
-    listing = {"/etc/passwd": {"name": "/etc/passwd", "type": "file", "size": 1}}
-    monkeypatch.setattr(MemoryFileSystem, "find", lambda *_, **__: listing)
-    with pytest.raises(StorageError, match="must stay inside it"):
-        storage.get_folder(target, tmp_path / "copy")
-
-
-@pytest.mark.parametrize("prefix", ["..", "", "files-1", "../neighbour", "/"])
-def test_a_manifest_that_names_another_folder_is_refused(prefix: str, folder: Path) -> None:
-    base = f"memory://{uuid.uuid4().hex}"
-    storage.write_bytes(storage.join(base, "neighbour", "kept"), b"1")
-    target = storage.join(base, "model")
-    storage.write_bytes(storage.join(target, storage.MANIFEST), json.dumps({"prefix": prefix}).encode())
-    with pytest.raises(StorageError, match="manifest"):
-        storage.folder_root(target)
-    with pytest.raises(StorageError, match="manifest"):  # it deletes what the old manifest names
-        storage.put_folder(folder, target)
-    assert storage.exists(storage.join(base, "neighbour", "kept"))
-
-
-def test_a_plain_folder_is_at_the_path_itself_and_never_replaces_another(
+def test_a_new_folder_is_at_the_path_itself_and_never_replaces_another(
     root: str, folder: Path, tmp_path: Path
 ) -> None:
     target = storage.join(root, "model")
-    storage.put_plain_folder(folder, target, last="a.txt")
+    storage.put_folder(folder, target, overwrite=False, last="a.txt")
     assert storage.read_bytes(storage.join(target, "a.txt")) == b"a"
     storage.get_folder(target, tmp_path / "back")
     assert files_of(tmp_path / "back") == files_of(folder)
     (folder / "a.txt").write_text("other")
     with pytest.raises(StorageError, match="which exists"):
-        storage.put_plain_folder(folder, target, last="a.txt")
+        storage.put_folder(folder, target, overwrite=False, last="a.txt")
     assert storage.read_bytes(storage.join(target, "a.txt")) == b"a"
     assert storage.list_folder(root) == [target]
 
 
-def test_a_plain_folder_of_a_store_without_rename_is_complete_with_its_last_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = f"memory://{uuid.uuid4().hex}"
-    fs = locate(target).fs
-    put, order = fs.put_file, []
-
-    def put_file(source: str, to: str) -> None:
-        order.append(Path(to).name)
-        put(source, to)
-
-    monkeypatch.setattr(type(fs), "put_file", staticmethod(put_file))
-    storage.put_plain_folder(folder, target, last="a.txt")
-    assert order[-1] == "a.txt"
-    assert sorted(order) == ["a.txt", "b.bin"]
-
-
-def test_two_plain_folders_for_one_local_path_never_mix(folder: Path, tmp_path: Path) -> None:
+def test_two_folders_for_one_local_path_never_mix(folder: Path, tmp_path: Path) -> None:
     """The rename itself refuses: the other folder may appear after every check."""
     target = tmp_path / "model"
     target.mkdir()

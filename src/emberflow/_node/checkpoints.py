@@ -70,7 +70,7 @@ class Checkpoints:
         put_checkpoint(write, url, self._work_dir)
         if not self._is_superseded():
             for old in steps_of(self._plan.own)[:-KEPT]:
-                drop_checkpoint(old)
+                storage.remove_folder(old)
         return url
 
     def latest(self) -> Checkpoint | None:
@@ -103,7 +103,7 @@ class Checkpoints:
             return self._copy[1]
         local = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=self._work_dir))
         storage.get_folder(url, local)
-        if not _is_complete(url):
+        if not storage.is_complete(url):
             raise FileNotFoundError(url)  # it went while it was copied
         if self._copy is not None:
             shutil.rmtree(self._copy[1], ignore_errors=True)
@@ -160,25 +160,7 @@ def attempts_in(folder: str) -> list[tuple[int, str]]:
 def steps_of(attempt_folder: str) -> list[str]:
     """Return the complete checkpoints of one attempt, oldest first; names in the making do not match."""
     found = [path for path in storage.list_folder(attempt_folder) if STEP.fullmatch(_name(path))]
-    return sorted(filter(_is_complete, found), key=step_of)
-
-
-def _is_complete(url: str) -> bool:
-    """Whether all of it is there: renamed into place, or named by its manifest."""
-    if storage.protocol_of(url) in storage.RENAMING:
-        return storage.exists(url)
-    return storage.exists(storage.join(url, storage.MANIFEST))
-
-
-def drop_checkpoint(url: str) -> None:
-    """Delete a checkpoint atomically."""
-    if storage.protocol_of(url) in storage.RENAMING:
-        aside = storage.sibling(url, f".{_name(url)}.old")
-        storage.rename(url, aside)
-        storage.delete(aside)
-    else:
-        storage.delete(storage.join(url, storage.MANIFEST))
-        storage.delete(url)
+    return sorted(filter(storage.is_complete, found), key=step_of)
 
 
 def step_of(url: str) -> int:

@@ -17,5 +17,5 @@ def export_model(model: Any, path: str, work_dir: Path) -> str:
             import tensorflow as tf
 
             tf.saved_model.save(model, str(local))
-        storage.put_folder(local, path)
+        storage.put_folder(local, path, last="saved_model.pb")
     return path

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from emberflow import storage
-from emberflow._node.checkpoints import drop_checkpoint, step_of, steps_of
+from emberflow._node.checkpoints import step_of, steps_of
 
 Stamp = tuple[int, int]  # size, and time of the last change in nanoseconds
 Stamps = dict[str, Stamp]  # by name
@@ -64,12 +64,12 @@ class FolderVersions:
         storage.put_folder(staged, storage.join(self.url, f"step-{number:09d}"))
         for version in steps_of(self.url):
             if step_of(version) < number:
-                drop_checkpoint(version)
+                storage.remove_folder(version)
 
     def delete(self) -> None:
         """Delete all versions: the folder was deleted."""
         for version in steps_of(self.url):  # the newest last: an older one must not count again
-            drop_checkpoint(version)
+            storage.remove_folder(version)
 
 
 def stamps_in(folder: Path) -> Stamps:

@@ -9,7 +9,7 @@ from emberflow._node.mirror import Mirror, is_log
 from emberflow._plan import deadlines
 from emberflow.errors import StorageError
 from emberflow.storage import StoredFile
-from emberflow.storage.location import translated
+from emberflow.storage.failures import translated
 
 MOST_BYTES = 4 << 30  # on the node's disk; older event files of a folder that has more are left out
 BLOCK = 1 << 20

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 from emberflow import storage
 from emberflow._node.exporting import export_model
 from emberflow._node.mirror import Mirror
-from emberflow.storage.location import translated
+from emberflow.storage.failures import translated
 
 if TYPE_CHECKING:
     from emberflow._plan.path_rules import PathRules

@@ -12,7 +12,7 @@ from pathlib import Path
 from emberflow import storage
 from emberflow._plan import deadlines
 from emberflow.errors import StorageError
-from emberflow.storage.location import translated
+from emberflow.storage.failures import translated
 
 MOST_WAITING = 8  # staged copies on the node's disk; above that the training waits for the storage
 TRIES = 4  # with the pauses between them, more than a NameNode needs to start again

@@ -96,10 +96,10 @@ def describe_path(path: str, load_options: LoadOptions) -> ModelFacts:
             return describe_keras(
                 load_keras(str(local), custom_objects=dict(load_options.custom_objects), safe_mode=True)
             )
-    root = storage.folder_root(path)
-    if not storage.exists(storage.join(root, FILE)):
-        raise model_not_found(path)
-    data = storage.read_bytes(storage.join(root, FILE))
+    with storage.reading_folder(path):
+        if not storage.exists(storage.join(path, FILE)):
+            raise model_not_found(path)
+        data = storage.read_bytes(storage.join(path, FILE))
     return read_saved_model(data, path=path, signature=load_options.signature, tags=load_options.tags)
 
 

@@ -27,10 +27,12 @@ def _keras_lines(path: str) -> Iterator[str]:
 
 
 def _saved_model_lines(path: str) -> Iterator[str]:
-    file = storage.join(storage.folder_root(path), FILE)
+    file = storage.join(path, FILE)
     if not storage.exists(file):
         raise model_not_found(path)
-    for graph in graphs_in(storage.read_bytes(file), path):
+    with storage.reading_folder(path):
+        content = storage.read_bytes(file)
+    for graph in graphs_in(content, path):
         writer = f", created by TensorFlow {graph.version}" if graph.version else ""
         yield f"{path}: SavedModel with tags {', '.join(sorted(graph.tags))}{writer}"
         for name in sorted(set(graph.signatures) - {INIT_OP}):

@@ -51,8 +51,8 @@ def newest_version(folder: str) -> Version | None:
 
 
 def is_model(path: str) -> bool:
-    """Tell whether a complete SavedModel is at a path; this file of it is published last."""
-    return storage.exists(storage.join(storage.folder_root(path), FILE))
+    """Tell whether a complete SavedModel is at a path."""
+    return storage.exists(storage.join(path, FILE)) and storage.is_complete(path)
 
 
 def model_at(path: str) -> str:

@@ -160,7 +160,7 @@ def scored_by(model: str, frame: "DataFrame", scoring: dict[str, Any]) -> "DataF
     from emberflow._driver.paths import resolve_path
 
     model = resolve_path(frame.sparkSession, model)
-    if not storage.exists(storage.join(storage.folder_root(model), METADATA)):
+    if not storage.exists(storage.join(model, METADATA)):
         from emberflow.predict import predict
 
         return predict(frame, model, **scoring)

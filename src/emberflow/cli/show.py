@@ -36,13 +36,11 @@ def run_show(model: str) -> int:
         from emberflow._score.model_text import show_model
 
         path = resolve_path(None, model)
-        root = storage.folder_root(path)
-        file = storage.join(root, METADATA)
+        file = storage.join(path, METADATA)
         lines = []
         if storage.exists(file):
             lines = stage_lines(model, json.loads(storage.read_bytes(file)))
-            root = storage.join(root, "saved_model")
-        lines.append(show_model(root if lines else path))
+        lines.append(show_model(storage.join(path, "saved_model") if lines else path))
         console.print("\n".join(lines), markup=False)
 
     return exit_code_of(show)

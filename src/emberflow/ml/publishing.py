@@ -79,7 +79,7 @@ def publish_version(folder: Path, publish_to: str, number: int, *, origin: str, 
                 fix="Another driver publishes there: stop it, or publish to a folder of its own.",
             )
         (folder / ORIGIN).write_text(origin)
-        storage.put_plain_folder(folder, path, last=FILE)
+        storage.put_folder(folder, path, overwrite=False, last=FILE)
     _remove_old(publish_to, number, keep)
     return path
 
@@ -90,7 +90,7 @@ def is_published(publish_to: str, number: int, origin: str) -> bool:
     if not is_model(path):
         return False
     with suppress(FileNotFoundError):
-        return storage.read_bytes(storage.join(storage.folder_root(path), ORIGIN)).decode() == origin
+        return storage.read_bytes(storage.join(path, ORIGIN)).decode() == origin
     return False
 
 
@@ -100,20 +100,8 @@ def _remove_old(publish_to: str, number: int, keep: int) -> None:
         StorageError, FileNotFoundError
     ):  # another driver removes them too; else at the next version
         for version in versions_in(publish_to)[:-keep]:
-            _remove(version.path)
+            storage.remove_folder(version.path, first=FILE)
         for path in storage.list_folder(publish_to):
             match = _LEFT_OVER.fullmatch(path.rpartition("/")[2])
             if match and int(match[1]) < number:
                 storage.delete(path)
-
-
-def _remove(path: str) -> None:
-    """Remove a version atomically: readers see all of it or nothing."""
-    if storage.protocol_of(path) in storage.RENAMING:
-        name = path.rstrip("/").rpartition("/")[2]
-        aside = storage.sibling(path, f".{name}.{secrets.token_hex(16)}.old")
-        storage.rename(path, aside)
-        storage.delete(aside)
-    else:
-        storage.delete(storage.join(path, FILE))
-        storage.delete(path)

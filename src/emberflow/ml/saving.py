@@ -147,13 +147,14 @@ def write_metadata(folder: Path, instance: Any, extra: dict[str, Any]) -> None:
 def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
     """Load what `ModelWriter` saved, or the newest of the versions in a folder."""
     path = resolve_path(None, path)
-    newest = (
-        None if storage.exists(storage.join(storage.folder_root(path), METADATA)) else newest_version(path)
-    )
-    metadata, root = _read_metadata(path if newest is None else newest.path)
+    newest = None if storage.exists(storage.join(path, METADATA)) else newest_version(path)
+    folder = path if newest is None else newest.path
+    with storage.reading_folder(folder):
+        metadata = _read_metadata(folder)
+        keras_file = storage.read_bytes(storage.join(folder, KERAS_FILE))
     ours = metadata["emberflow"]
     trained = Trained(
-        keras_file=storage.read_bytes(storage.join(root, KERAS_FILE)),
+        keras_file=keras_file,
         history=ours["history"],
         outputs=tuple(ModelOutput(**output) for output in ours[OUTPUTS]),
         pad_to=ours.get(PADDING, {}).get("to", {}),
@@ -167,10 +168,11 @@ def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> 
     from emberflow.ml.training import model_of
 
     path = resolve_path(None, path)
-    metadata, root = _read_metadata(path)
-    files = {name: storage.join(root, name) for name in (BUILDER, KERAS_FILE, CALLBACKS)}
-    present = {name for name, file in files.items() if storage.exists(file)}
-    code = present & {BUILDER, CALLBACKS}  # by the files that exist: the metadata may be wrong
+    with storage.reading_folder(path):
+        metadata = _read_metadata(path)
+        files = {name: storage.join(path, name) for name in (BUILDER, KERAS_FILE, CALLBACKS)}
+        present = {name: storage.read_bytes(file) for name, file in files.items() if storage.exists(file)}
+    code = present.keys() & {BUILDER, CALLBACKS}  # by the files that exist: the metadata may be wrong
     if code and not trusted:
         raise ConfigError(
             f"The code in {path} must be trusted to be loaded ({', '.join(sorted(code))}). Received: trusted=False.",
@@ -179,9 +181,9 @@ def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> 
     estimator = cls()
     for name, decode in ((BUILDER, pickle.loads), (KERAS_FILE, model_of)):
         if name in present:
-            estimator.setModel(decode(storage.read_bytes(files[name])))
+            estimator.setModel(decode(present[name]))
     if CALLBACKS in present:
-        estimator.setCallbacks(pickle.loads(storage.read_bytes(files[CALLBACKS])))
+        estimator.setCallbacks(pickle.loads(present[CALLBACKS]))
     return _with_params(estimator, metadata)
 
 
@@ -203,15 +205,15 @@ def _metadata(instance: Any) -> dict[str, Any]:
     }
 
 
-def _read_metadata(path: str) -> tuple[dict[str, Any], str]:
-    root = storage.folder_root(path)
-    file = storage.join(root, METADATA)
+def _read_metadata(path: str) -> dict[str, Any]:
+    file = storage.join(path, METADATA)
     if not storage.exists(file):
         raise StorageError(
             f"{path} must hold a saved KerasEstimator or KerasModel. Received: a folder without {METADATA}.",
             fix="Pass the path that was passed to save().",
         )
-    return json.loads(storage.read_bytes(file)), root
+    metadata: dict[str, Any] = json.loads(storage.read_bytes(file))
+    return metadata
 
 
 def _with_params(stage: AnyStage, metadata: dict[str, Any]) -> AnyStage:

@@ -2,7 +2,8 @@
 
 A path is a local path (``/data/x``, ``x``, ``file:/data/x``) or any URL that fsspec supports (``hdfs://``,
 ``s3://``, ``gs://``, ``memory://``). Returned paths have the form of the path that was passed in. Files and folders
-are published atomically; on local disk they also survive a power failure.
+are published atomically; on local disk they also survive a power failure. Hadoop's settings of this process say how
+a store is reached (`apply_settings`).
 """
 
 from emberflow.storage.durable import sync_folder
@@ -19,19 +20,18 @@ from emberflow.storage.files import (
     write_bytes,
 )
 from emberflow.storage.folders import (
-    MANIFEST,
     StoredFile,
-    folder_root,
     get_folder,
+    is_complete,
     list_files,
     put_folder,
-    put_plain_folder,
+    reading_folder,
+    remove_folder,
 )
 from emberflow.storage.location import RENAMING, file_system, is_local, join, local_path, protocol_of, sibling
 from emberflow.storage.settings import StorageSettings, apply_settings, current_settings
 
 __all__ = [
-    "MANIFEST",
     "RENAMING",
     "StorageSettings",
     "StoredFile",
@@ -40,9 +40,9 @@ __all__ = [
     "delete",
     "exists",
     "file_system",
-    "folder_root",
     "get_folder",
     "glob",
+    "is_complete",
     "is_folder",
     "is_local",
     "join",
@@ -53,8 +53,9 @@ __all__ = [
     "protocol_of",
     "publish",
     "put_folder",
-    "put_plain_folder",
     "read_bytes",
+    "reading_folder",
+    "remove_folder",
     "rename",
     "sibling",
     "sync_folder",

@@ -9,7 +9,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from emberflow.storage.location import is_local, locate, translated
+from emberflow.storage.failures import translated
+from emberflow.storage.location import is_local, locate
 
 THREADS = 8  # a file system writes its journal once for all fsync calls that wait at the same time
 _NO_SUCH_CALL = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})

@@ -9,15 +9,16 @@ from typing import IO, Any
 
 from emberflow.errors import StorageError
 from emberflow.storage.durable import make_parent, sync_content, sync_name
+from emberflow.storage.failures import translated
 from emberflow.storage.location import (
     HADOOP,
     LOCAL,
     RENAMING,
+    Location,
     locate,
     name_of,
     protocol_of,
     sibling,
-    translated,
 )
 
 
@@ -30,28 +31,34 @@ def open_file(path: str, mode: str = "rb") -> Iterator[IO[Any]]:
     location = locate(path)
     with translated(path):
         if mode[0] in "wxa":
-            location.fs.makedirs(posixpath.dirname(location.path), exist_ok=True)
+            location.make_folder(posixpath.dirname(location.path))
         file = location.fs.open(location.path, mode)
-    with file:
+    try:
         yield file
+    except BaseException:
+        with suppress(Exception):
+            _abandon(file, location, mode)
+        raise
+    with translated(path):
+        file.close()  # what was written last goes to the store now
 
 
 def read_bytes(path: str) -> bytes:
     """Return the whole content of a file."""
-    with open_file(path) as file:
+    with translated(path), open_file(path) as file:
         return bytes(file.read())
 
 
 def write_bytes(path: str, content: bytes) -> None:
     """Write a file atomically: a reader sees the old content or the new one."""
     if protocol_of(path) not in RENAMING:
-        with open_file(path, "wb") as file:  # an object appears only when its upload is complete
+        with translated(path), open_file(path, "wb") as file:  # an object appears once its upload is complete
             file.write(content)
         return
     aside = sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.tmp")
     make_parent(path)
     try:
-        with open_file(aside, "wb") as file:
+        with translated(path), open_file(aside, "wb") as file:
             file.write(content)
         publish(aside, path)
     except BaseException:
@@ -102,7 +109,7 @@ def rename(source: str, target: str) -> None:
     location = locate(source)
     to = locate(target).path
     with translated(target):
-        location.fs.makedirs(posixpath.dirname(to), exist_ok=True)
+        location.make_folder(posixpath.dirname(to))
         if location.protocol in LOCAL:
             Path(location.path).replace(to)
         else:
@@ -115,3 +122,12 @@ def publish(source: str, target: str) -> None:
     sync_content(source)
     rename(source, target)
     sync_name(target)
+
+
+def _abandon(file: IO[Any], location: Location, mode: str) -> None:
+    """Close a file whose block failed; on object stores without publishing what was written so far."""
+    if location.is_bucket and mode[0] in "wxa":
+        file.discard()  # type: ignore[attr-defined] # fsspec's buffered files
+        file.closed = True  # type: ignore[misc] # else the file completes the upload when it is collected
+    else:
+        file.close()

@@ -1,16 +1,13 @@
 """Folders published atomically, and the files in them.
 
 Where a rename is atomic (local disk, HDFS) the folder is uploaded under a hidden name beside its target and then
-renamed. Object stores have no rename: there the files go below a prefix that no other program uses, and the manifest
-``_manifest.json``, one object written last, names the prefix that counts. `put_plain_folder` is for readers that know
-no manifest.
+renamed. Object stores have no rename: `object_folders` says how a folder is published there.
 """
 
-import json
 import posixpath
-import re
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,19 +15,10 @@ from typing import Any
 from emberflow.errors import StorageError
 from emberflow.storage import files
 from emberflow.storage.durable import make_parent, sync_content, sync_name
-from emberflow.storage.location import (
-    RENAMING,
-    Location,
-    join,
-    locate,
-    name_of,
-    protocol_of,
-    sibling,
-    translated,
-)
-
-MANIFEST = "_manifest.json"
-_PREFIX = re.compile(r"files-[0-9a-f]{32}")
+from emberflow.storage.failures import translated
+from emberflow.storage.location import RENAMING, Location, locate, name_of, protocol_of, sibling
+from emberflow.storage.object_folders import look_at, publish_objects, reading_objects, remove_objects
+from emberflow.storage.transfer import download, upload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,74 +32,98 @@ class StoredFile:
 
 def list_files(path: str, *, recursive: bool = True) -> list[StoredFile]:
     """Return the files of a folder (or the one file), sorted by path; an empty list for nothing."""
-    location = locate(folder_root(path))
+    location = locate(path)
     with translated(path), suppress(FileNotFoundError):
         found = location.fs.find(location.path, maxdepth=None if recursive else 1, detail=True)
         return [_stored(location, info) for _, info in sorted(found.items()) if info["type"] == "file"]
     return []
 
 
-def put_folder(local: str | Path, path: str, *, overwrite: bool = True) -> None:
-    """Publish a local folder at a path or URL: atomically, also after a failure.
+def put_folder(local: str | Path, path: str, *, overwrite: bool = True, last: str = "") -> None:
+    """Publish a local folder at a path or URL: readers see all of it or nothing, also after a failure.
+
+    On local disk and HDFS the old folder stays until the new one is complete. On object stores it stays until the
+    new one is uploaded; a program killed in the seconds in which the store then copies it leaves a folder that
+    readers refuse. So publish to a new path, such as a version number, what must never be missing. A folder that
+    Emberflow did not publish is never replaced there.
 
     Args:
         local: The folder to copy.
         path: The target.
-        overwrite: Replace what is there; what was there stays until the new folder is complete.
+        overwrite: Replace what is there; else it is refused, also if it appears in the meantime.
+        last: The file without which other programs do not use the folder: on object stores it is uploaded last.
     """
-    if not overwrite:
-        _refuse_existing(path, path)
-    if protocol_of(path) in RENAMING:
+    if protocol_of(path) not in RENAMING:
+        publish_objects(Path(local), path, overwrite=overwrite, last=last)
+    elif overwrite:
         _put_by_rename(Path(local), path)
     else:
-        _put_by_manifest(Path(local), path)
-
-
-def put_plain_folder(local: str | Path, path: str, *, last: str) -> None:
-    """Publish a local folder for programs that know no manifest; never over a folder that is there.
-
-    Args:
-        local: The folder to copy.
-        path: The target.
-        last: The file without which readers do not use the folder: on object stores it is written after all others.
-    """
-    if protocol_of(path) in RENAMING:
         _put_new_by_rename(Path(local), path)
-        return
-    _refuse_existing(join(path, last), path)
-    _upload(Path(local), path, last)
 
 
 def get_folder(path: str, local: str | Path) -> None:
-    """Copy a published folder to a local one."""
-    location = locate(folder_root(path))
-    listing = list_files(path)
-    if not listing:
+    """Copy a folder to a local one; one that is incomplete, or replaced meanwhile, is refused."""
+    location = locate(path)
+    if protocol_of(path) in RENAMING:
+        found = [locate(file.path).path for file in list_files(path)]
+        checksums = {_name_below(location.path, source): "" for source in found}
+        _refuse_nothing(path, checksums)
+        with translated(path):
+            download(location, checksums, Path(local))
+        return
+    with reading_objects(path) as folder:
+        checksums = {_checked(path, name): checksum for name, checksum in folder.checksums.items()}
+        _refuse_nothing(path, checksums)
+        with translated(path):
+            download(location, checksums, Path(local))
+
+
+@contextmanager
+def reading_folder(path: str) -> Iterator[None]:
+    """Read files of a folder that belong together: refuse it if it is incomplete, or replaced meanwhile.
+
+    Folders that were renamed into place are always complete.
+    """
+    if protocol_of(path) in RENAMING:
+        yield
+        return
+    with reading_objects(path):
+        yield
+
+
+def is_complete(path: str) -> bool:
+    """Tell whether a whole folder is there: renamed into place, or with all that its manifest names."""
+    if protocol_of(path) in RENAMING:
+        return files.exists(path)
+    folder = look_at(path)
+    return bool(folder.sizes) and not folder.problem
+
+
+def remove_folder(path: str, *, first: str = "") -> None:
+    """Delete a folder: readers see all of it or nothing.
+
+    Args:
+        path: The folder.
+        first: The file without which other programs do not use the folder: on object stores it goes first.
+    """
+    if protocol_of(path) not in RENAMING:
+        remove_objects(path, first=first)
+        return
+    aside = sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.old")
+    files.rename(path, aside)
+    files.delete(aside)
+
+
+def _refuse_nothing(path: str, names: dict[str, str]) -> None:
+    if not names:
         raise StorageError(
             f"Expected a folder with files. Received: path={path!r}, where there are none.",
             fix="Check the path, and that the program that created it succeeded.",
         )
-    with translated(path):
-        sources = [locate(file.path).path for file in listing]
-        # Every name is checked before the first file is copied.
-        names = [_name_below(location.path, source) for source in sources]
-        for source, name in zip(sources, names, strict=True):
-            target = Path(local) / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            location.fs.get_file(source, str(target))
 
 
-def folder_root(path: str) -> str:
-    """Return where the files of a published folder are: the path, or the prefix its manifest names."""
-    if protocol_of(path) in RENAMING or not files.exists(join(path, MANIFEST)):
-        return path
-    prefix = str(json.loads(files.read_bytes(join(path, MANIFEST)))["prefix"])
-    if not _PREFIX.fullmatch(prefix):  # replacing the folder deletes what the manifest names
-        raise StorageError(
-            f"The manifest of {path!r} must name a folder of its own. Received: prefix={prefix!r}.",
-            fix="Another program wrote this manifest: check the write permissions, and publish the folder again.",
-        )
-    return join(path, prefix)
+def _checked(path: str, name: str) -> str:
+    return _name_below(path, posixpath.join(path, name))
 
 
 def _name_below(root: str, source: str) -> str:
@@ -128,71 +140,53 @@ def _name_below(root: str, source: str) -> str:
 def _put_by_rename(local: Path, path: str) -> None:
     aside, old = (sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.{end}") for end in ("tmp", "old"))
     try:
-        make_parent(path)
-        _upload(local, aside)
-        sync_content(aside)
+        _upload(local, path, aside)
         if files.exists(path):
             files.rename(path, old)  # no storage replaces a folder atomically
         files.rename(aside, path)
         sync_name(path)
     except BaseException:
-        if files.exists(old) and not files.exists(path):
-            files.rename(old, path)
-        files.delete(aside)
+        with suppress(StorageError, OSError):  # the first error counts, not that of a store that is gone
+            if files.exists(old) and not files.exists(path):
+                files.rename(old, path)
+            files.delete(aside)
         raise
     files.delete(old)
 
 
 def _put_new_by_rename(local: Path, path: str) -> None:
     aside = sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.tmp")
+    _refuse_existing(path)
     try:
-        make_parent(path)
-        _upload(local, aside)
-        sync_content(aside)
-        _refuse_existing(path, path)
+        _upload(local, path, aside)
+        _refuse_existing(path)
         try:
             files.rename(aside, path)  # it fails where a folder with files has appeared meanwhile
         except StorageError:
-            _refuse_existing(path, path)
+            _refuse_existing(path)
             raise
         sync_name(path)
     except BaseException:
-        files.delete(aside)
+        with suppress(StorageError, OSError):
+            files.delete(aside)
         raise
 
 
-def _refuse_existing(mark: str, path: str) -> None:
-    if files.exists(mark):
+def _upload(local: Path, path: str, aside: str) -> None:
+    make_parent(path)
+    location = locate(aside)
+    with translated(path):
+        location.make_folder(location.path)
+        upload(local, location)
+    sync_content(aside)
+
+
+def _refuse_existing(path: str) -> None:
+    if files.exists(path):
         raise StorageError(
             f"Expected no folder at the target. Received: path={path!r}, which exists.",
             fix="Choose another path, or allow overwriting it.",
         )
-
-
-def _put_by_manifest(local: Path, path: str) -> None:
-    prefix = f"files-{uuid.uuid4().hex}"
-    before = folder_root(path)
-    try:
-        names = _upload(local, join(path, prefix))
-        files.write_bytes(join(path, MANIFEST), json.dumps({"prefix": prefix, "files": names}).encode())
-    except BaseException:
-        files.delete(join(path, prefix))
-        raise
-    if before != path:
-        files.delete(before)
-
-
-def _upload(local: Path, path: str, last: str = "") -> list[str]:
-    location = locate(path)
-    names = [str(file.relative_to(local)) for file in local.rglob("*") if file.is_file()]
-    names.sort(key=lambda name: (name == last, name))
-    with translated(path):
-        location.fs.makedirs(location.path, exist_ok=True)
-        for name in names:
-            to = posixpath.join(location.path, name)
-            location.fs.makedirs(posixpath.dirname(to), exist_ok=True)
-            location.fs.put_file(str(local / name), to)
-    return names
 
 
 def _stored(location: Location, info: dict[str, Any]) -> StoredFile:

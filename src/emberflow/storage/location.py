@@ -1,20 +1,20 @@
-"""A path or URL: its protocol, its file system, and the errors of that file system's driver."""
+"""A path or URL: its protocol and its file system, opened with the settings of this process."""
 
 import posixpath
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emberflow.errors import StorageError
 from emberflow.storage.driver_options import options_of
+from emberflow.storage.failures import storage_error
 from emberflow.storage.settings import current_settings
 
 LOCAL = frozenset({"file", "local"})
 HADOOP = frozenset({"hdfs", "viewfs"})
 RENAMING = LOCAL | HADOOP  # a rename is atomic here
+BUCKETS = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az"})
 
 # Hadoop's protocol names and the names that fsspec has for the same stores.
 _SAME_STORE = {"s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
@@ -45,6 +45,16 @@ class Location:
     def named(self, path: str) -> str:
         """Return a path of this file system in the user's form."""
         return self.prefix + path[self.cut :]
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether the store has buckets of keys, and no folders."""
+        return self.protocol in BUCKETS
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its parents where the store has folders; a bucket is never made."""
+        if not self.is_bucket:
+            self.fs.makedirs(path, exist_ok=True)
 
 
 def protocol_of(path: str) -> str:
@@ -115,7 +125,7 @@ def locate(path: str) -> Location:
     except (ImportError, ValueError) as error:
         raise _no_driver(path, known, error) from error
     except Exception as error:
-        raise _failed(path, error) from error
+        raise storage_error(path, error) from error
     inside = inside.rstrip("/")
     if protocol in LOCAL:
         return Location(
@@ -137,13 +147,6 @@ def _no_driver(path: str, protocol: str, error: Exception) -> StorageError:
     )
 
 
-def _failed(path: str, error: Exception) -> StorageError:
-    return StorageError(
-        f"The storage failed: {type(error).__name__}: {error}. Received: path={path!r}.",
-        fix="Check that the path exists, that the host responds, and that this user has permission.",
-    )
-
-
 def name_of(path: str) -> str:
     """Return the last part of a path.
 
@@ -151,14 +154,3 @@ def name_of(path: str) -> str:
     'mnist'
     """
     return posixpath.basename(path.rstrip("/"))
-
-
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Turn any driver's errors into StorageError; FileNotFoundError passes unchanged."""
-    try:
-        yield
-    except (StorageError, FileNotFoundError):
-        raise
-    except Exception as error:
-        raise _failed(path, error) from error

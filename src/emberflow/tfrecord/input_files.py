@@ -98,7 +98,7 @@ def _list(root: str, options: Options) -> Iterator[InputFile]:
             InputFile(path=f.path, size=f.size, modified=f.modified) for f in storage.list_files(root)
         )
         return
-    base = storage.folder_root(root).rstrip("/")
+    base = root.rstrip("/")
     files, uncounted = _counted(root, base)
     for file in files:
         inside = file.path[len(base) :].strip("/")
