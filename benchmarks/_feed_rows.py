@@ -43,7 +43,7 @@ COLUMNS = [f"c{number} {'long' if number % 2 else 'float'}" for number in range(
 KINDS = {
     "a": Kind(
         rows=120_000,
-        tfos_rows=5_000,
+        tfos_rows=20_000,
         batch_size=256,
         schema="x array<float>, label long",
         row_bytes=4 * PIXELS,

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import feed_side
 from benchmarks._feed_rows import FILES, KINDS, PIXELS
 
-TUPLES = {"all": 40_000, "tfos": 4_000}
+TUPLES = {"all": 40_000, "tfos": 20_000}
 PR_SET_CHILD_SUBREAPER = 36
 
 
