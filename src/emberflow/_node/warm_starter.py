@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
+import warnings
 
 from emberflow._collector import pause_collector_for_import
 from emberflow._keeper import main as keeper
@@ -21,9 +22,7 @@ from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
 from emberflow._protocol.sockets import listen_abstract, peer_process
 
 PURPOSE = "warm start"
-FIRST_FD = (
-    200  # where a fork finds the descriptors that it was passed: standard input and output, then the others
-)
+FIRST_FD = 200  # a fork finds from here on what it was passed: standard input and output, then the others
 MOST_FDS = 32
 READY = "ready"
 
@@ -33,6 +32,9 @@ def main() -> tuple[int, int]:
     order = json.loads(sys.stdin.readline())
     listener = listen_abstract(order["name"])
     _import()
+    # Python 3.12 warns of every fork beside other threads. Those here belong to libraries that prepare for forks:
+    # NumPy's BLAS, Arrow's allocator.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects what forks leave
