@@ -8,6 +8,8 @@ path end in one place.
 import dataclasses
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberflow import storage
@@ -45,8 +47,14 @@ def resolve_path(spark: "SparkSession | None", path: str) -> str:
 def path_rules_of(spark: "SparkSession | None") -> PathRules:
     """Return where a session's paths without a scheme are, for nodes too."""
     configuration = hadoop_configuration(spark)
-    rules = PathRules(default_fs=configuration.default_fs(), home=os.getcwd())  # noqa: PTH109 - text is wanted
-    return rules if rules.is_local else dataclasses.replace(rules, home=configuration.home())
+    rules = PathRules(default_fs=configuration.default_fs(), home=None)
+    return dataclasses.replace(rules, home=_working_folder() if rules.is_local else configuration.home())
+
+
+def _working_folder() -> str | None:
+    with suppress(FileNotFoundError):  # it was deleted; absolute paths need none
+        return str(Path.cwd())
+    return None
 
 
 def with_resolved_paths(spark: "SparkSession", config: RunConfig) -> RunConfig:

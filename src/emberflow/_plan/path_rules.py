@@ -82,8 +82,8 @@ class PathRules:
             return "/"
         if self.home is None:
             raise ConfigError(
-                "A relative path starts from the user's home, which Spark Connect does not tell. "
-                f"Received: path={path!r}.",
+                "A relative path needs a folder to start from: the user's home, which Spark Connect does not tell, "
+                f"or a working directory that exists. Received: path={path!r}.",
                 fix=f'Pass it in full, such as "/user/name/{path}".',
             )
         return self.home
