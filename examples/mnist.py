@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--output", help="where the trained model goes")
     options = parser.parse_args()
     files = find_files(options.folder)
-    if "SPARK_ENV_LOADED" in os.environ:  # spark-submit started this program
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program, here or inside the cluster
         from pyspark.sql import SparkSession
 
         train(SparkSession.builder.appName("mnist").getOrCreate(), files, options)

@@ -14,6 +14,7 @@ import cloudpickle
 from emberflow._driver.events import Events, JobFailed
 from emberflow._driver.hub import Hub
 from emberflow._node.node_spec import NodeSpec, send_spec
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import assign_roles
 from emberflow._protocol.codec import Message
@@ -127,6 +128,7 @@ class FakeJob:
         self.is_without_executors = False
         self.losses: dict[int, str] = {}
         self.cancelled = 0
+        self.loss_settle = deadlines.LOST_TASK_SETTLE
 
     def start(self) -> None:
         self.is_started = True

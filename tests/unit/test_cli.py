@@ -156,7 +156,9 @@ def answer(**other: Any) -> dict[str, Any]:
 def states(answers: list[dict[str, Any]], slots: int | None = 2) -> dict[str, str]:
     return {
         finding.what: finding.state
-        for finding in doctor.check_executors({"slots": slots, "answers": answers, "is_allocating": False})
+        for finding in doctor.check_executors(
+            {"slots": slots, "memory": None, "answers": answers, "is_allocating": False}
+        )
     }
 
 

@@ -124,7 +124,8 @@ def test_a_python_without_emberflow_names_itself_and_the_drivers(tmp_path: Path)
     ("master", "words"),
     [
         ("local[2]", f"export PYSPARK_PYTHON={sys.executable}"),
-        ("yarn", "spark-submit --conf spark.pyspark.python="),
+        ("yarn", "spark-submit --archives environment.tar.gz#environment"),
+        ("spark://host:7077", "spark-submit --conf spark.pyspark.python="),
         (None, 'spark.conf.set("spark.sql.execution.pyspark.python"'),
     ],
 )

@@ -298,7 +298,7 @@ class Attempt:
         if not self._is_complete():
             if self._failures.failures:
                 self._until(lambda: False, deadlines.CAUSE_SETTLE)
-                self._until(self._is_explained, deadlines.LOST_TASK_SETTLE, deadlines.LOSS_POLL)
+                self._until(self._is_explained, self._job.loss_settle, deadlines.LOSS_POLL)
             self._on_ending()
             self._state = AttemptState.STOPPING
             self._hub.quit_all()

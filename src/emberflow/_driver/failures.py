@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from emberflow._driver.spark_errors import lost_task_in
+from emberflow._driver.spark_errors import explain_loss, lost_task_in
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.outcome import Ending, Outcome, error_of, gone_outcome, lost_outcome, outcome_in
 from emberflow.errors import EmberflowError, FailureCause
@@ -82,7 +82,7 @@ class FailureTracker:
         # Spark may report this before the connection closes, or after those of tasks that Spark then ended.
         rank = first_rank + task.partition
         if task.problem:
-            self.record_lost(rank, f"its Spark task failed: {task.problem}")
+            self.record_lost(rank, task.problem, task.fix)
         else:
             self.record_gone(rank)
         self.failures.sort(key=lambda failure: failure.rank != rank)
@@ -92,7 +92,7 @@ class FailureTracker:
         rank = self.failures[0].rank
         why = why_lost(rank)
         if why:
-            self.record_lost(rank, f"its Spark task was lost: {why}")
+            self.record_lost(rank, *explain_loss(why, "its Spark task was lost"))
         return bool(why)
 
     def outcomes(self) -> Mapping[int, Outcome]:

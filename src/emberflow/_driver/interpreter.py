@@ -101,6 +101,11 @@ def fix_for(master: str | None) -> str:
         )
     if is_this_machine(master):
         return f"Before the session starts: export PYSPARK_PYTHON={sys.executable}"
+    if master == "yarn":
+        return (
+            "Send the driver's environment along: venv-pack -o environment.tar.gz, then spark-submit --archives "
+            "environment.tar.gz#environment --conf spark.pyspark.python=./environment/bin/python."
+        )
     return (
         "Install emberflow on every executor and name that Python before the session starts: "
         "export PYSPARK_PYTHON=/path/on/executors/bin/python, or spark-submit --conf "

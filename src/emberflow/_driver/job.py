@@ -12,6 +12,7 @@ from emberflow._driver.interpreter import collect_in_arrow
 from emberflow._driver.profiles import count_slots, profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._driver.task_failures import failure_of_task
+from emberflow._plan import deadlines
 from emberflow._plan.stages import Stage
 from emberflow._task.live_task import run_live_task
 from emberflow._task.node_task import OUTPUT_SCHEMA, run_task
@@ -70,6 +71,12 @@ class Job:
             return ""
         first = max(stage.first_rank for stage in self._spec.plan.stages if stage.first_rank <= rank)
         return failure_of_task(self._spark, f"{self._tag}-{first}", rank - first)
+
+    @property
+    def loss_settle(self) -> float:
+        """Seconds within which Spark says why a task is gone."""
+        is_yarn = self._facts.master == "yarn"
+        return deadlines.LOST_CONTAINER_SETTLE if is_yarn else deadlines.LOST_TASK_SETTLE
 
     def cancel(self) -> None:
         """Have Spark end the tasks."""

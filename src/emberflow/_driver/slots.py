@@ -122,6 +122,8 @@ def expected_slots(spark: "SparkSession") -> int | None:
     if local_cluster:
         return int(local_cluster[1]) * (int(local_cluster[2]) // cpus)
     instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
+    if str(context.master) == "yarn":  # Spark's defaults there
+        instances, cores = instances or "2", cores or "1"
     if instances and cores:
         return int(instances) * (int(cores) // cpus)
     if most := conf.get("spark.cores.max"):

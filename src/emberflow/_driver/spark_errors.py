@@ -71,6 +71,16 @@ WRONG_PYTHON = re.compile(
     "|".join([MISSING_MODULE.pattern, *(pattern for pattern, _, _ in TRANSLATIONS[:4])])
 )
 LOST = re.compile(r"ExecutorLostFailure[^\n]*")
+# The reasons of YARN and Kubernetes for the end of an executor's container.
+CONTAINER = re.compile(r"Reason: ((?:Container|The executor with id|Executor) [^\n]+)")
+OUT_OF_MEMORY = re.compile(
+    r"(?i)exceeding (?:physical|virtual) memory limits|beyond the '?\w+'? memory limit|OOMKilled|container OOM"
+)
+OVERHEAD = (
+    "Nodes are processes beside the executor's JVM: TensorFlow's memory is the container's overhead, about 1 GB for "
+    "each node and more for large models. Start the session with spark.executor.memoryOverhead=2g or more, or "
+    "with fewer spark.executor.cores."
+)
 LOST_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s+([^\n]+)")
 LOST_PLAIN_TASK = re.compile(
     r"Task (\d+) in stage \S+ failed \d+ times, most recent failure: Lost task [^:]+\([^:]*\): ([^\n]+)"
@@ -176,11 +186,13 @@ class LostTask(NamedTuple):
 
     Attributes:
         partition: Its number in its stage.
-        problem: Why it failed; "" where it was killed.
+        problem: Why it failed; "" where it was killed and Spark does not know why.
+        fix: What to change; "" where Spark's text does not tell.
     """
 
     partition: int
     problem: str
+    fix: str = ""
 
 
 def lost_task_in(error: BaseException, *, has_barrier: bool = True) -> LostTask | None:
@@ -193,4 +205,15 @@ def lost_task_in(error: BaseException, *, has_barrier: bool = True) -> LostTask 
     found = (LOST_TASK if has_barrier else LOST_PLAIN_TASK).search(str(error))
     if found is None or WRONG_PYTHON.search(str(error)):  # no node was started: `translate` says why
         return None
-    return LostTask(int(found[1]), "" if KILLED.search(found[2]) else found[2])
+    partition, text = int(found[1]), found[2]
+    if KILLED.search(text) and not CONTAINER.search(text):
+        return LostTask(partition, "")
+    return LostTask(partition, *explain_loss(text, "its Spark task failed"))
+
+
+def explain_loss(text: str, otherwise: str) -> tuple[str, str]:
+    """Return why Spark lost a task, by its own text, and what to change; `otherwise` begins what is not known better."""
+    if container := CONTAINER.search(text):
+        fix = OVERHEAD if OUT_OF_MEMORY.search(text) else ""
+        return f"its executor has ended. {container[1]}", fix
+    return f"{otherwise}: {text}", ""

@@ -21,6 +21,7 @@ from emberflow._driver.shipping import Shipment, ship_artifact
 from emberflow._driver.slots import wait_for_slots
 from emberflow._driver.spark_errors import session_stopped
 from emberflow._driver.value_server import ValueServer, collect_values, drop_stored
+from emberflow._driver.yarn import add_application
 from emberflow._plan.plan import RunPlan
 from emberflow._task.metric_log import MetricLog
 from emberflow._task.row_writer import DataSpec
@@ -117,8 +118,11 @@ def supervise(
                 program, plan = other
                 continue
             if isinstance(error, NodeLostError) and not facts.is_connect and (ended := how_ended(spark)):
-                raise session_stopped(ended) from error
+                stopped = session_stopped(ended)
+                add_application(stopped, spark, facts)
+                raise stopped from error
             if restarts >= config.max_restarts or not _may_restart(error, config):
+                add_application(error, spark, facts)
                 raise
             restarts += 1
             plan = dataclasses.replace(plan, attempt=plan.attempt + 1)

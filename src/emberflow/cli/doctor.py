@@ -118,7 +118,7 @@ def check_executors(found: dict[str, Any]) -> list[Finding]:
     hosts = sorted({answer["host"] for answer in answers})
     where = ", ".join(hosts[:4]) + (", ..." if len(hosts) > 4 else "")
     slots = _check_slots(found["slots"], where, is_allocating=found["is_allocating"])
-    findings = [slots, _check_pythons(answers)]
+    findings = [slots, *_check_memory(found["memory"]), _check_pythons(answers)]
     return findings + [
         _check_package(name, answers) for name in ("emberflow", "tensorflow", "keras", "pandas")
     ]
@@ -130,6 +130,27 @@ def _check_slots(slots: int | None, where: str, *, is_allocating: bool) -> Findi
     if slots is None:
         return Finding("Executor slots", "unknown", f"not known on Spark Connect; tasks ran on {where}")
     return Finding("Executor slots", "ok", f"{slots} on {where}: up to {slots} nodes can train together")
+
+
+def _check_memory(found: dict[str, Any] | None) -> list[Finding]:
+    """Compare what a container has beside the executor's JVM with what TensorFlow needs there."""
+    from emberflow._driver.executor_memory import ExecutorMemory
+
+    if found is None:
+        return []
+    memory = ExecutorMemory(**found)
+    nodes = f"{memory.nodes} node{'s' if memory.nodes > 1 else ''}"
+    text = f"{memory.overhead} MB outside of the JVM for up to {nodes} per executor"
+    if memory.overhead >= memory.needed:
+        return [Finding("Executor memory", "ok", text)]
+    return [
+        Finding(
+            "Executor memory",
+            "warning",
+            f"{text}; TensorFlow needs about {memory.needed} MB there, and a container that takes more is killed",
+            f"spark.executor.memoryOverhead={memory.needed}m, or fewer spark.executor.cores",
+        )
+    ]
 
 
 def _check_pythons(answers: list[dict[str, Any]]) -> Finding:

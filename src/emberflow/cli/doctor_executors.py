@@ -13,7 +13,7 @@ TASKS_AT_MOST = 64  # a sample: a large cluster need not be asked executor by ex
 
 
 def ask(master: str) -> dict[str, Any]:
-    """Start a session on `master`; return its slots and the answer of one task on each."""
+    """Start a session on `master`; return its slots, its memory limit and the answer of one task on each."""
     from pyspark.sql import SparkSession
 
     from emberflow._driver.allocation import ENABLED
@@ -22,10 +22,11 @@ def ask(master: str) -> dict[str, Any]:
 
     builder = SparkSession.builder.appName("emberflow doctor")
     if master.startswith("sc://"):
-        spark, slots = builder.remote(master).getOrCreate(), None
+        spark, slots, memory = builder.remote(master).getOrCreate(), None, None
     else:
         spark = builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
         slots = spark.sparkContext.defaultParallelism
+        memory = _memory(spark)
     is_allocating = is_true(spark.conf.get(ENABLED, "false"))
     try:
         tasks = min(slots or 2, TASKS_AT_MOST)
@@ -38,8 +39,22 @@ def ask(master: str) -> dict[str, Any]:
             slots = count_slots(spark)  # correct only after executors have registered
     finally:
         spark.stop()
-    answered = [json.loads(row["answer"]) for row in rows]
-    return {"slots": slots, "answers": answered, "is_allocating": is_allocating}
+    return {
+        "slots": slots,
+        "memory": memory,
+        "answers": [json.loads(row["answer"]) for row in rows],
+        "is_allocating": is_allocating,
+    }
+
+
+def _memory(spark: Any) -> dict[str, Any] | None:
+    """Return what executors have outside of their JVMs, where that is limited."""
+    from dataclasses import asdict
+
+    from emberflow._driver.executor_memory import executor_memory, limits_memory
+
+    master, conf = str(spark.sparkContext.master), spark.sparkContext.getConf()
+    return asdict(executor_memory(conf.get, master)) if limits_memory(master) else None
 
 
 def _answer(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,0 +1,139 @@
+"""Programs on a real YARN: the driver inside the cluster and outside, with the Python environment sent along."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from emberflow.local.daemons import MARK
+from emberflow.local.hadoop import LocalHadoop
+from tests.hadoop.yarn_jobs import application_of, command, environment, pack_environment, submit
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack_environment(tmp_path_factory.mktemp("packed") / "environment.tar.gz")
+
+
+def found_in(hadoop: LocalHadoop, folder: str) -> dict[str, Any]:
+    """Return what the program wrote to HDFS."""
+    found: dict[str, Any] = json.loads(hadoop.run_fs_shell("-cat", f"{folder}/part-*"))
+    return found
+
+
+def containers_of(hadoop: LocalHadoop) -> list[str]:
+    """Name the processes that run in containers of this YARN, at any depth."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+            if env.get(MARK) == str(hadoop.log_dir) and "CONTAINER_ID" in env:
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+        except psutil.Error:
+            continue
+    return found
+
+
+def check_training(found: dict[str, Any], mode: str) -> None:
+    first, second = found["values"]
+    assert first["weights"] == second["weights"]
+    assert np.isfinite(first["weights"]).all()
+    assert found["mode"] == mode
+    for value in found["values"]:
+        assert value["python"].endswith("/environment/bin/python"), "the environment was not sent along"
+        assert "/containers/" in value["python"]
+
+
+def test_a_program_trains_with_its_driver_inside_the_cluster(
+    hadoop: LocalHadoop, archive: Path, nothing_left: None
+) -> None:
+    conf = {"spark.yarn.queue": "training"}
+    program = HERE / "tiny_training.py"
+    done = submit(hadoop, program, "in-cluster", mode="cluster", archive=archive, conf=conf)
+    assert done.returncode == 0, done.stderr
+    found = found_in(hadoop, "in-cluster")
+    check_training(found, "cluster")
+    assert found["driver"].endswith("/environment/bin/python")
+    assert found["queue"] == "training"
+    assert "final status: SUCCEEDED" in done.stderr
+    assert "queue: training" in done.stderr
+    assert containers_of(hadoop) == []
+
+
+@pytest.mark.full
+def test_a_program_trains_with_its_driver_outside(
+    hadoop: LocalHadoop, archive: Path, nothing_left: None
+) -> None:
+    done = submit(hadoop, HERE / "tiny_training.py", "outside", mode="client", archive=archive)
+    assert done.returncode == 0, done.stderr
+    found = found_in(hadoop, "outside")
+    check_training(found, "client")
+    assert found["driver"] == sys.executable
+    assert containers_of(hadoop) == []
+
+
+@pytest.mark.full
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("memory", ["exceeding physical memory limits", "spark.executor.memoryOverhead=2g"]),
+        ("executor", ["Exit status: 137"]),
+        ("node", ["was killed by SIGKILL"]),
+    ],
+)
+def test_a_lost_node_is_an_error_with_yarns_reason_and_where_its_logs_are(
+    hadoop: LocalHadoop, archive: Path, nothing_left: None, way: str, words: list[str]
+) -> None:
+    done = submit(hadoop, HERE / "lost_node.py", f"lost-{way}", way, mode="client", archive=archive)
+    assert done.returncode == 0, done.stderr
+    found = found_in(hadoop, f"lost-{way}")
+    assert found["rank"] == 1
+    application = application_of(done)
+    for word in [*words, f"YARN: {application} is RUNNING", f"yarn logs -applicationId {application}"]:
+        assert word in found["error"]
+    assert containers_of(hadoop) == []
+    logs = hadoop.run_command("org.apache.hadoop.yarn.client.cli.LogsCLI", "-applicationId", application)
+    assert "LogType:stderr" in logs.output.replace(" ", "")
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_an_application_that_is_killed_in_yarn_says_so(
+    hadoop: LocalHadoop, archive: Path, nothing_left: None
+) -> None:
+    program = HERE / "lost_node.py"
+    arguments = [*command(hadoop, "client", archive, {}), str(program), "killed", "wait"]
+    pipe = subprocess.PIPE
+    env = environment(hadoop, "client")
+    with subprocess.Popen(arguments, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=env) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "the nodes are up" in line:
+                break
+        application = next(word for word in said.split() if word.startswith("application_"))
+        hadoop.run_command("org.apache.hadoop.yarn.client.cli.ApplicationCLI", "-kill", application)
+        said += process.stdout.read()
+    assert f"YARN: {application} is KILLED, KILLED: " in said
+    assert "killed by user" in said
+    assert containers_of(hadoop) == []
+
+
+@pytest.mark.full
+def test_node_labels_arrive_at_yarn(hadoop: LocalHadoop, archive: Path, nothing_left: None) -> None:
+    # YARN has no such label here and refuses the request, which shows that it got it.
+    conf = {"spark.yarn.am.nodeLabelExpression": "gpu", "spark.yarn.submit.waitAppCompletion": "true"}
+    done = submit(hadoop, HERE / "tiny_training.py", "label", mode="cluster", archive=archive, conf=conf)
+    assert done.returncode != 0
+    assert re.search(r"(?i)label[^\n]*gpu|gpu[^\n]*label", done.stderr), done.stderr
