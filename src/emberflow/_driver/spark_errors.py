@@ -212,7 +212,7 @@ def lost_task_in(error: BaseException, *, has_barrier: bool = True) -> LostTask 
 
 
 def explain_loss(text: str, otherwise: str) -> tuple[str, str]:
-    """Return why Spark lost a task, by its own text, and what to change; `otherwise` begins what is not known better."""
+    """Return why Spark lost a task, by its own text, and what to change; `otherwise` begins all other problems."""
     if container := CONTAINER.search(text):
         fix = OVERHEAD if OUT_OF_MEMORY.search(text) else ""
         return f"its executor has ended. {container[1]}", fix
