@@ -59,6 +59,7 @@ def main() -> None:
 
     spark = SparkSession.builder.appName("lost").getOrCreate()
     application = spark.sparkContext.applicationId
+    print(application, flush=True)
     try:
         ef.run(WAYS[sys.argv[2]], workers=2, spark=spark)
         found = {"error": "none"}

@@ -33,8 +33,8 @@ def main() -> None:
     found = {
         "values": [report.value for report in result.reports],
         "driver": sys.executable,
+        "application": spark.sparkContext.applicationId,
         "mode": conf.get("spark.submit.deployMode"),
-        "queue": conf.get("spark.yarn.queue", "default"),
     }
     spark.createDataFrame([(json.dumps(found),)], "value string").coalesce(1).write.text(sys.argv[1])
     spark.stop()

@@ -1,12 +1,15 @@
 """Programs on YARN as a person submits them: spark-submit, with the Python environment sent along."""
 
 import io
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from emberflow.local.hadoop import LocalHadoop
 
@@ -49,12 +52,14 @@ def submit(
         [*command(hadoop, mode, archive, conf or {}), str(program), *arguments],
         capture_output=True,
         text=True,
-        env=environment(hadoop, mode),
+        env=environment(hadoop),
         timeout=400,
     )
 
 
 def command(hadoop: LocalHadoop, mode: str, archive: Path, conf: dict[str, str]) -> list[str]:
+    if mode == "client":  # the driver is not in a container, where the archive is
+        conf = conf | {"spark.pyspark.driver.python": sys.executable}
     settings = [word for pair in (SMALL | conf).items() for word in ("--conf", "=".join(pair))]
     return [
         *(f"{os.environ['SPARK_HOME']}/bin/spark-submit", "--properties-file", str(hadoop.properties_file)),
@@ -62,15 +67,16 @@ def command(hadoop: LocalHadoop, mode: str, archive: Path, conf: dict[str, str])
     ]
 
 
-def environment(hadoop: LocalHadoop, mode: str) -> dict[str, str]:
-    """Return what a person exports; in client mode the driver has a Python of its own."""
+def environment(hadoop: LocalHadoop) -> dict[str, str]:
+    """Return what a person exports."""
     env = os.environ | hadoop.environment()
-    del env["PYSPARK_PYTHON"]
-    if mode == "cluster":
-        del env["PYSPARK_DRIVER_PYTHON"]
-    return env
+    return {name: value for name, value in env.items() if not name.startswith("PYSPARK_")}
 
 
-def application_of(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return the id that spark-submit says."""
-    return next(word for word in done.stderr.split() if word.startswith("application_"))
+def report_of(hadoop: LocalHadoop, application: str) -> dict[str, Any]:
+    """Return what the ResourceManager knows of an application."""
+    url = f"{hadoop.yarn_page}/ws/v1/cluster/apps/{application}"
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        report: dict[str, Any] = json.load(answer)["app"]
+    return report

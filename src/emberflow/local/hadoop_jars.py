@@ -26,6 +26,7 @@ _ARTIFACTS = (
     "hadoop-yarn-client",
     "hadoop-yarn-server-nodemanager",
     "hadoop-yarn-server-resourcemanager",
+    "hadoop-yarn-server-timelineservice",  # the ResourceManager's web pages need its classes
 )
 _TAIL_LINES = 15  # of what Maven said: the cause comes last
 
