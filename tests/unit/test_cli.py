@@ -163,7 +163,9 @@ def states(answers: list[dict[str, Any]], slots: int | None = 2) -> dict[str, st
 
 
 def test_slots_of_now_are_not_taken_for_all_where_executors_come_later() -> None:
-    finding = doctor.check_executors({"slots": 2, "answers": [answer()], "is_allocating": True})[0]
+    finding = doctor.check_executors(
+        {"slots": 2, "memory": None, "answers": [answer()], "is_allocating": True}
+    )[0]
     assert (finding.state, finding.text) == ("ok", "2 on a now; more come by dynamic allocation")
 
 
