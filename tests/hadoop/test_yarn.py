@@ -63,7 +63,7 @@ def test_a_program_trains_with_its_driver_inside_the_cluster(
     check_training(found, "cluster")
     assert found["driver"].endswith("/environment/bin/python")
     report = report_of(hadoop, found["application"])
-    assert (report["queue"], report["finalStatus"]) == ("training", "SUCCEEDED")
+    assert (report["queue"], report["finalStatus"]) == ("root.training", "SUCCEEDED")
     assert containers_of(hadoop) == []
 
 
