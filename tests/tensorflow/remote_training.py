@@ -4,8 +4,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.spark.watching import await_file
 
 if TYPE_CHECKING:
     from emberflow._node.context import Context
@@ -20,15 +22,14 @@ class Train:
 
     Args:
         url: Where the callbacks write.
-        environment: Variables that the storage's driver reads.
         dies: Whether the chief is killed in the first attempt.
+        gate: A local folder: the chief writes ``begun`` there before an epoch, and waits for ``go``.
     """
 
-    def __init__(self, url: str, environment: Mapping[str, str], *, dies: bool = False) -> None:
-        self.url, self.environment, self.dies = url, dict(environment), dies
+    def __init__(self, url: str, *, dies: bool = False, gate: Path | None = None) -> None:
+        self.url, self.dies, self.gate = url, dies, gate
 
     def __call__(self, ctx: "Context") -> dict[str, Any]:
-        os.environ.update(self.environment)
         import keras
         import numpy as np
 
@@ -37,7 +38,7 @@ class Train:
         model.compile(keras.optimizers.Adam(0.1), "mse")
         ctx.distribute(model)
         callbacks = keras.callbacks
-        killer = [callbacks.LambdaCallback(on_epoch_begin=self._die)]
+        faults = [callbacks.LambdaCallback(on_epoch_begin=self._die if self.dies else self._wait)]
         history = model.fit(
             np.arange(16.0).reshape(8, 2) / 16 + ctx.rank,
             np.arange(8.0)[:, None],
@@ -49,10 +50,12 @@ class Train:
                 callbacks.CSVLogger(f"{self.url}/log.csv", append=True),
                 callbacks.ModelCheckpoint(f"{self.url}/{{epoch:02d}}.keras"),
                 callbacks.TensorBoard(f"{self.url}/logs"),
-                *(killer if self.dies and ctx.is_chief and ctx.attempt == 0 else ()),
+                *(faults if ctx.is_chief and ctx.attempt == 0 else ()),
             ],
         )
         ctx.export(model, f"{self.url}/export/1")
+        ctx.save_checkpoint(lambda folder: model.save(folder / "model.keras"), step=EPOCHS)
+        assert ctx.latest_checkpoint() is not None or not ctx.is_chief
         note = ctx.mirror(f"{self.url}/notes") / f"{ctx.rank}.txt"
         note.write_text(f"rank {ctx.rank}")
         weights = [weight.tolist() for weight in model.get_weights()]
@@ -68,3 +71,8 @@ class Train:
             if stored == [KILLED_IN] or time.monotonic() > deadline:
                 os.kill(os.getpid(), signal.SIGKILL)
             pause.wait(0.1)
+
+    def _wait(self, epoch: int, logs: Any = None) -> None:
+        if self.gate is not None and epoch == 1:
+            (self.gate / "begun").touch()
+            await_file(self.gate / "go")

@@ -8,6 +8,7 @@ import pytest
 
 import emberflow as ef
 from emberflow import storage
+from tests.hadoop.s3_server import s3_server
 from tests.tensorflow.remote_training import EPOCHS, KILLED_IN, Train
 
 if TYPE_CHECKING:
@@ -20,30 +21,34 @@ CHECKPOINTS = [f"{epoch:02d}.keras" for epoch in range(1, EPOCHS + 1)]
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
-    """The environment of a server of S3 on loopback that has a bucket ``runs``."""
-    from moto.server import ThreadedMotoServer
+    """Hadoop's settings for a server of S3 on loopback that has a bucket ``runs``."""
+    with s3_server("runs") as endpoint:
+        yield {
+            "fs.s3a.endpoint": endpoint,
+            "fs.s3a.endpoint.region": "us-east-1",
+            "fs.s3a.access.key": "testing",
+            "fs.s3a.secret.key": "testing",
+        }
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        storage.file_system("s3://runs")[0].mkdir("runs")
-        yield environment
-    server.stop()
+
+@pytest.fixture
+def bucket(spark_cluster: "SparkSession", s3: dict[str, str]) -> Iterator[str]:
+    """The bucket's URL, in a session that has its settings."""
+    configuration = spark_cluster.sparkContext._jsc.hadoopConfiguration()
+    before = storage.current_settings()
+    for name, value in s3.items():
+        configuration.set(name, value)
+    storage.apply_settings(storage.StorageSettings(hadoop=s3))
+    yield "s3://runs"
+    storage.apply_settings(before)
+    for name in s3:
+        configuration.unset(name)
 
 
 def names_below(url: str) -> list[str]:
-    """Return the files there but those of the exported model and event files."""
+    """Return the files there but those of checkpoints, the exported model and event files."""
     found = [file.path.removeprefix(f"{url}/") for file in storage.list_files(url)]
-    return [name for name in found if not name.startswith(("export/", "logs/"))]
+    return [name for name in found if not name.startswith(("checkpoints/", "export/", "logs/"))]
 
 
 def check_files(url: str, tmp_path: Path, weights: Any) -> None:
@@ -65,9 +70,10 @@ def check_files(url: str, tmp_path: Path, weights: Any) -> None:
         assert saved["layers/dense/vars/0"][:].tolist() == weights[0]
 
 
-def test_two_workers_write_to_s3(spark_cluster: "SparkSession", s3: dict[str, str], tmp_path: Path) -> None:
-    url = "s3://runs/plain"
-    first, second = ef.run(Train(url, s3), workers=2, spark=spark_cluster, verbose=False).reports
+def test_two_workers_write_to_s3(spark_cluster: "SparkSession", bucket: str, tmp_path: Path) -> None:
+    url = f"{bucket}/plain"
+    options = {"workers": 2, "checkpoint_dir": f"{url}/checkpoints", "spark": spark_cluster, "verbose": False}
+    first, second = ef.run(Train(url), **options).reports
     assert first.value["epochs"] == second.value["epochs"] == list(range(EPOCHS))
     check_files(url, tmp_path, first.value["weights"])
 
@@ -75,11 +81,11 @@ def test_two_workers_write_to_s3(spark_cluster: "SparkSession", s3: dict[str, st
 @pytest.mark.full
 @pytest.mark.fault
 def test_callbacks_on_s3_are_resumed_after_the_chief_was_killed(
-    spark_cluster: "SparkSession", s3: dict[str, str], tmp_path: Path
+    spark_cluster: "SparkSession", bucket: str, tmp_path: Path
 ) -> None:
-    url = "s3://runs/killed"
-    train = Train(url, s3, dies=True)
-    first, second = ef.run(train, workers=2, spark=spark_cluster, verbose=False, max_restarts=1).reports
+    url = f"{bucket}/killed"
+    options = {"workers": 2, "checkpoint_dir": f"{url}/checkpoints", "spark": spark_cluster, "verbose": False}
+    first, second = ef.run(Train(url, dies=True), max_restarts=1, **options).reports
     assert first.value["attempt"] == 1
     assert first.value["epochs"] == second.value["epochs"] == list(range(KILLED_IN, EPOCHS))
     check_files(url, tmp_path, first.value["weights"])

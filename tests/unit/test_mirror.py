@@ -12,7 +12,7 @@ import pytest
 from emberflow import storage
 from emberflow._node.followed_logs import LogFollower, follow_logs
 from emberflow._node.mirror import Mirror
-from emberflow._node.uploads import MOST_WAITING
+from emberflow._node.uploads import MOST_WAITING, UNFINISHED, put_file
 from emberflow._plan import deadlines
 from emberflow.errors import ConfigError, StorageError
 from tests.unit.gated_store import WITHIN, GatedStore, gated_store
@@ -258,6 +258,17 @@ def test_a_folder_of_versions_is_stored_whole_and_found_by_the_next_node(tmp_pat
     assert not Mirror(tmp_path / "c").versions(URL).exists()
 
 
+def test_a_folder_of_versions_is_uploaded_after_all_else(mirror: Mirror, store: type[GatedStore]) -> None:
+    state = mirror.versions(URL)
+    folder = mirror.folder("gated://runs/own", fetch=False)
+    write(state / "epoch", "1")
+    mirror.sync(versions=False)
+    write(folder / "01.keras", "x")
+    mirror.finish()
+    assert store.uploaded[0] == ("/runs/own/01.keras", b"x")
+    assert len(store.uploaded) > 1
+
+
 def test_a_node_killed_during_an_upload_leaves_the_state_before_it(
     tmp_path: Path, store: type[GatedStore]
 ) -> None:
@@ -273,6 +284,15 @@ def test_a_node_killed_during_an_upload_leaves_the_state_before_it(
         first.finish()
     again = Mirror(tmp_path / "b").versions(URL)
     assert [(again / name).read_text() for name in ("weights", "epoch")] == ["1", "1"]
+
+
+def test_where_files_are_renamed_the_rest_of_a_killed_upload_is_overwritten(tmp_path: Path) -> None:
+    rest = tmp_path / "there" / f".log.csv{UNFINISHED}"
+    write(rest, "half of an older file that is longer")
+    write(tmp_path / "here", "whole")
+    put_file(tmp_path / "here", f"file:{tmp_path}/there/log.csv")
+    assert (tmp_path / "there" / "log.csv").read_text() == "whole"
+    assert not rest.exists()
 
 
 def test_a_local_folder_is_itself(mirror: Mirror, tmp_path: Path) -> None:

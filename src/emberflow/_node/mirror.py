@@ -17,7 +17,7 @@ from typing import Self
 
 from emberflow import storage
 from emberflow._node.folder_versions import FolderVersions, Stamp, stamps_in
-from emberflow._node.uploads import Upload, Uploads, get_file, put_file
+from emberflow._node.uploads import UNFINISHED, Upload, Uploads, get_file, put_file
 from emberflow._plan import deadlines
 from emberflow.errors import ConfigError, StorageError
 
@@ -116,8 +116,11 @@ class Mirror:
                 self._versions[local].fetch()
         return local
 
-    def sync(self) -> None:
+    def sync(self, *, versions: bool = True) -> None:
         """Have everything that changed uploaded; call it while no file is being written.
+
+        Args:
+            versions: Whether folders of `versions` too. They come last: who continues from one finds all else.
 
         Raises:
             StorageError: An earlier upload failed.
@@ -125,9 +128,9 @@ class Mirror:
         self._uploads.check()
         with self._lock:
             self._upload_changed()
-            for version in self._versions.values():
-                self._upload_version(version)
             self._delete_gone()
+            for version in self._versions.values() if versions else ():
+                self._upload_version(version)
 
     def finish(self) -> None:
         """Upload everything that changed, and wait for it.
@@ -182,7 +185,7 @@ class Mirror:
     def _fetch(self, url: str) -> None:
         for file in storage.list_files(url):
             local = self.path_of(file.path)
-            if not local.exists():
+            if not local.exists() and local.suffix != UNFINISHED:
                 get_file(file.path, local)
                 self._known[local] = _stamp(local)
 

@@ -100,11 +100,16 @@ def with_resolved_paths(callbacks: Sequence[Any], resolve: Callable[[str], str])
 
 
 class UploadChanges(keras.callbacks.Callback):  # type: ignore[misc]
-    """Has uploaded what the callback before it wrote, at the end of each epoch and of the training."""
+    """Has uploaded what the callback before it wrote, at the end of each epoch and of the training.
 
-    def __init__(self, mirror: Mirror, writers: Sequence[Any]) -> None:
+    The state of BackupAndRestore is uploaded by the last of them: training that continues from it repeats nothing, so
+    what the other callbacks wrote must be there.
+    """
+
+    def __init__(self, mirror: Mirror, writers: Sequence[Any], *, is_last: bool) -> None:
         super().__init__()
         self._mirror = mirror
+        self._is_last = is_last
         self._writers = [each for each in writers if isinstance(each, keras.callbacks.TensorBoard)]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
@@ -119,28 +124,33 @@ class UploadChanges(keras.callbacks.Callback):  # type: ignore[misc]
         for each in self._writers:
             for writer in getattr(each, SUMMARY_WRITERS, {}).values():
                 writer.flush()
-        self._mirror.sync()
+        self._mirror.sync(versions=self._is_last)
 
 
 class UploadChangesAtBatches(UploadChanges):
     """The same between steps too, where a callback saves every so many steps."""
 
-    def __init__(self, mirror: Mirror, writers: Sequence[Any]) -> None:
-        super().__init__(mirror, writers)
+    def __init__(self, mirror: Mirror, writers: Sequence[Any], *, is_last: bool) -> None:
+        super().__init__(mirror, writers, is_last=is_last)
         self._next = 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Upload what changed, if it is time to look."""
         if (now := time.monotonic()) >= self._next:
             self._next = now + deadlines.BATCH_SYNC_INTERVAL
-            self._mirror.sync()
+            self._mirror.sync(versions=self._is_last)
 
 
 def _with_uploads(callbacks: Sequence[Any], remote: Sequence[Any], mirror: Mirror) -> list[Any]:
     """Return the callbacks, each that writes followed by an upload: a later one may fail."""
     at_batches = any(isinstance(getattr(each, "save_freq", None), int) for each in remote)
-    upload = (UploadChangesAtBatches if at_batches else UploadChanges)(mirror, remote)
-    return [more for each in callbacks for more in ((each, upload) if each in remote else (each,))]
+    kind = UploadChangesAtBatches if at_batches else UploadChanges
+    found = []
+    for each in callbacks:
+        found.append(each)
+        if each in remote:
+            found.append(kind(mirror, remote, is_last=each is remote[-1]))
+    return found
 
 
 def _redirect(callback: Any, mirror: Mirror) -> dict[str, Any]:

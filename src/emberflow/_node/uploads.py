@@ -3,7 +3,6 @@
 import shutil
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from emberflow.errors import StorageError
 from emberflow.storage.failures import translated
 
 MOST_WAITING = 8  # staged copies on the node's disk; above that the training waits for the storage
+UNFINISHED = ".uploading"  # the end of a hidden file's name on storage that renames
 TRIES = 4  # with the pauses between them, more than a NameNode needs to start again
 
 
@@ -160,7 +160,8 @@ def put_file(local: Path, url: str) -> None:
         with translated(url):
             fs.put_file(str(local), path)  # an object appears only when its upload is complete
         return
-    aside = storage.sibling(url, f".{local.name}.{uuid.uuid4().hex}.tmp")
+    # The same name each time: what a killed node leaves is overwritten by the next upload of this file.
+    aside = storage.sibling(url, f".{url.rpartition('/')[2]}{UNFINISHED}")
     try:
         with translated(url), local.open("rb") as source, storage.open_file(aside, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
