@@ -128,5 +128,5 @@ class NodeStatus:
         '1,200 rows taken, 7 waiting, 0 per second'
         """
         taken, waiting = f"{self.rows_taken:,}", f"{self.rows_waiting:,}"
-        held = f", {self.tasks_held} feeding tasks wait for it" if self.tasks_held else ""
+        held = f", feeding tasks that wait for it: {self.tasks_held}" if self.tasks_held else ""
         return f"{taken} rows taken, {waiting} waiting, {self.rows_per_second:,.0f} per second{held}"

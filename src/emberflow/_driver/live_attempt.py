@@ -195,11 +195,11 @@ class LiveAttempt(Attempt):
         super()._check_waits()
         for rank, held in self._held.late(time.monotonic()):
             log.warning(
-                "%d feeding tasks wait for %s on %s: it holds as many rows as it may, and your function has taken "
-                "none for %g s.",
-                held,
+                "Feeding tasks that wait for %s on %s: %d. It holds as many rows as it may, and your function has "
+                "taken none for %g s.",
                 self._plan.nodes[rank].name,
                 self._hosts[rank],
+                held,
                 deadlines.FEED_NOTICE,
             )
         if self._stop_by is not None and time.monotonic() >= self._stop_by:
