@@ -122,6 +122,20 @@ def test_a_record_larger_than_the_buffer_is_read() -> None:
     assert read(frame_one(b"x") + frame_one(large) + frame_one(b"y"))[0] == [b"x", large, b"y"]
 
 
+class ReadOnly(io.RawIOBase):
+    """A file as hdfs-native opens it: `read` works, and `readinto` is inherited and raises NotImplementedError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._data.read(size)
+
+
+def test_a_file_without_readinto_is_read() -> None:
+    assert collect(read_chunks(ReadOnly(FILE), SMALL)) == read(FILE)
+
+
 def inflated(data: bytes, codec: str = "gzip") -> Any:
     make = CODECS[codec].reading
     assert make is not None

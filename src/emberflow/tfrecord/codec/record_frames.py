@@ -4,6 +4,7 @@
 holds complete records only. The last chunk reports what is wrong with a file, after all valid records.
 """
 
+import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -157,9 +158,11 @@ def read_chunks(stream: Any, rules: FrameRules, offset: int = 0, stop: int | Non
 def _fill(stream: Any, room: Array, used: int) -> int:
     """Read until the buffer is full or the stream ends; return the number of bytes."""
     target = memoryview(room)[used : len(room) - PAD]
+    # HDFS's files inherit a `readinto` that only raises NotImplementedError.
+    fills = getattr(type(stream), "readinto", io.RawIOBase.readinto) is not io.RawIOBase.readinto
     got = 0
     while got < len(target):
-        block = stream.read(len(target) - got) if not hasattr(stream, "readinto") else None
+        block = None if fills else stream.read(len(target) - got)
         count = stream.readinto(target[got:]) if block is None else len(block)
         if not count:
             break
