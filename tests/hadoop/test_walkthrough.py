@@ -12,7 +12,7 @@ TINY = {"EPOCHS": "4", "PARTITIONS": "3", "WORKERS": "2"}
 TEST_ROWS = 48
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_each_step_works_on_local_disk(tmp_path: Path, sessions: Sessions, nothing_left: None) -> None:
     images = tmp_path / "images"
     images.mkdir()

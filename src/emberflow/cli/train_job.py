@@ -123,7 +123,7 @@ def run_train(
         names = [*estimator.feature_columns(), *estimator.label_columns()]
         with session(master, f"emberflow train {program.name}") as spark:
             if continues:
-                check_checkpoint(given["checkpointDir"])
+                check_checkpoint(spark, given["checkpointDir"])
             estimator.setEvaluation(rows.evaluated_files(names))
             model = rows.fit(estimator, spark, names)
             model.write().overwrite().save(output)
@@ -135,11 +135,13 @@ def run_train(
     return exit_code_of(train)
 
 
-def check_checkpoint(folder: str | None) -> None:
+def check_checkpoint(spark: "SparkSession", folder: str | None) -> None:
     """Refuse to continue where there is no checkpoint."""
+    from emberflow._driver.paths import resolve_path
     from emberflow._node.checkpoints import attempts_in, steps_of
 
-    if folder is None or not any(steps_of(attempt) for _, attempt in attempts_in(folder)):
+    attempts = attempts_in(resolve_path(spark, folder)) if folder else []
+    if not any(steps_of(attempt) for _, attempt in attempts):
         raise ConfigError(
             f"There must be a checkpoint to continue from. Received: checkpoint-dir={folder!r}, without one.",
             fix="Name the --checkpoint-dir of the training before, or leave --continue out.",
