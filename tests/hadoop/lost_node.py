@@ -2,7 +2,7 @@
 
     spark-submit --master yarn lost_node.py FOLDER WAY
 
-WAY is "memory" (a node takes more than its container may have), "executor" (the JVM of its container is killed),
+WAY is "executor" (the JVM of its container is killed),
 "node" (the node itself is killed) or "wait" (somebody else ends the application).
 """
 
@@ -13,17 +13,6 @@ import sys
 from typing import Any
 
 import emberflow as ef
-
-
-def take_memory(ctx: Any) -> None:
-    import threading
-
-    import numpy as np
-
-    if ctx.rank == 1:
-        held = np.ones(3 << 30, np.uint8)
-        threading.Event().wait(120)
-        assert held[0]
 
 
 def kill_executor(ctx: Any) -> None:
@@ -51,7 +40,7 @@ def wait(ctx: Any) -> None:
     threading.Event().wait(120)
 
 
-WAYS = {"wait": wait, "memory": take_memory, "executor": kill_executor, "node": kill_node}
+WAYS = {"wait": wait, "executor": kill_executor, "node": kill_node}
 
 
 def main() -> None:

@@ -84,7 +84,6 @@ def test_a_program_trains_with_its_driver_outside(
 @pytest.mark.parametrize(
     ("way", "words"),
     [
-        ("memory", ["exceeding physical memory limits", "spark.executor.memoryOverhead=2g"]),
         ("executor", ["Exit status: 137"]),
         ("node", ["was killed by SIGKILL"]),
     ],
