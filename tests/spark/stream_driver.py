@@ -1,4 +1,4 @@
-"""A driver that trains on files, for tests that kill or outrun it: ``python -m tests.spark.stream_driver FOLDER``."""
+"""A driver that trains on files, for tests that kill or outrun it: ``stream_driver FOLDER CHECKPOINT``."""
 
 import sys
 from collections.abc import Callable
@@ -26,14 +26,14 @@ def wait(folder: Path) -> None:
         await_file(folder / "go-on")
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, checkpoint: str) -> None:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=SETTINGS).getOrCreate()
     with ef.cluster(held_while(folder), workers=1, spark=spark, verbose=False) as cluster:
-        query = cluster.train_stream(files(spark, folder / "in"), checkpoint=str(folder / "checkpoint"))
+        query = cluster.train_stream(files(spark, folder / "in"), checkpoint=checkpoint)
         query.awaitTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -46,7 +46,7 @@ def write_file(folder: Path, number: int) -> None:
 
 def files(spark: "SparkSession", folder: Path) -> "DataFrame":
     folder.mkdir(exist_ok=True)
-    return spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(folder))
+    return spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(f"file:{folder}")
 
 
 def stored(checkpoint: Path) -> list[int]:
@@ -88,11 +88,14 @@ def test_every_row_is_trained_on_once_through_stops_and_starts(
 
 
 @contextmanager
-def stream_driver(folder: Path) -> "Iterator[subprocess.Popen[bytes]]":
+def stream_driver(
+    folder: Path, checkpoint: str = "", environment: dict[str, str] | None = None
+) -> "Iterator[subprocess.Popen[bytes]]":
     """Run a driver that trains on the files of a folder; end it afterwards."""
     with (folder / "driver.log").open("wb") as log:
-        command = [sys.executable, "-m", "tests.spark.stream_driver", str(folder)]
-        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        stored = checkpoint or str(folder / "checkpoint")
+        command = [sys.executable, "-m", "tests.spark.stream_driver", str(folder), stored]
+        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     try:
         yield driver
     finally:
