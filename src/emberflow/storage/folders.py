@@ -190,10 +190,10 @@ def _refuse_existing(path: str) -> None:
 
 
 def _stored(location: Location, info: dict[str, Any]) -> StoredFile:
-    names = ("mtime", "modified", "LastModified", "modification_time", "created")
+    names = ("mtime", "modified", "LastModified", "modification_time", "modificationTime", "created")
     name = next((name for name in names if name in info), "")
     modified = info.get(name) or 0
     seconds = modified.timestamp() if hasattr(modified, "timestamp") else float(modified)
-    if name == "modification_time":  # HDFS counts milliseconds
+    if name.startswith("modification"):  # HDFS counts milliseconds
         seconds /= 1000
     return StoredFile(path=location.named(info["name"]), size=int(info.get("size") or 0), modified=seconds)

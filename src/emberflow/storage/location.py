@@ -2,17 +2,18 @@
 
 import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emberflow.errors import StorageError
-from emberflow.storage.driver_options import options_of
+from emberflow.storage.driver_options import hdfs_options, options_of
 from emberflow.storage.failures import storage_error
 from emberflow.storage.settings import current_settings
 
 LOCAL = frozenset({"file", "local"})
-HADOOP = frozenset({"hdfs", "viewfs"})
+HADOOP = frozenset({"hdfs", "viewfs", "webhdfs"})
 RENAMING = LOCAL | HADOOP  # a rename is atomic here
 BUCKETS = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az"})
 
@@ -23,6 +24,7 @@ _DRIVERS = {
     **dict.fromkeys(["s3", "s3a"], "'emberflow[s3]'"),
     **dict.fromkeys(["gs", "gcs"], "gcsfs"),
     **dict.fromkeys(["abfs", "az", "adl"], "adlfs"),
+    "webhdfs": "requests",
     "sftp": "paramiko",
     "smb": "smbprotocol",
 }
@@ -109,19 +111,10 @@ def sibling(path: str, name: str) -> str:
 
 def locate(path: str) -> Location:
     """Return a path with its file system, opened with the options used everywhere in emberflow."""
-    from fsspec.core import url_to_fs
-
     protocol = protocol_of(path)
     known = _SAME_STORE.get(protocol, protocol)
-    options: dict[str, Any] = {}
-    if protocol in HADOOP:
-        # A cached hdfs-native client hangs every process forked later, the launch of the JVM included.
-        options = {"skip_instance_cache": True}
-    elif protocol not in LOCAL:
-        options = {"use_listings_cache": False}  # other programs write there too
-    options |= options_of(known, path, current_settings().hadoop)
     try:
-        fs, inside = url_to_fs(path if protocol in LOCAL else known + path[len(protocol) :], **options)
+        fs, inside = _opened(known, path if protocol in LOCAL else known + path[len(protocol) :])
     except (ImportError, ValueError) as error:
         raise _no_driver(path, known, error) from error
     except Exception as error:
@@ -135,6 +128,35 @@ def locate(path: str) -> Location:
     cut = 0 if url.endswith(inside) else len(inside.partition("/")[0])
     prefix = url[: len(url) - len(inside[cut:])]
     return Location(fs=fs, path=inside, protocol=protocol, prefix=prefix, cut=cut)
+
+
+def _opened(protocol: str, url: str) -> tuple[Any, str]:
+    hadoop = current_settings().hadoop
+    if protocol in HADOOP:
+        authority, _, inside = url.removeprefix(f"{protocol}:").removeprefix("//").partition("/")
+        return _opened_hadoop(protocol, authority, hadoop), "/" + inside
+    from fsspec.core import url_to_fs
+
+    options = {} if protocol in LOCAL else {"use_listings_cache": False}  # other programs write there too
+    fs, inside = url_to_fs(url, **options, **options_of(protocol, url, hadoop))
+    return fs, inside
+
+
+def _opened_hadoop(protocol: str, authority: str, hadoop: Mapping[str, str]) -> Any:
+    if protocol == "webhdfs":
+        from emberflow.storage.webhdfs import open_webhdfs
+
+        return open_webhdfs(authority, hadoop, is_http=True)
+    try:
+        from emberflow.storage.hdfs import open_hdfs
+    except ImportError:
+        from emberflow.storage.webhdfs import open_webhdfs
+
+        fs = open_webhdfs(authority, hadoop, is_http=False)
+        if fs is None:
+            raise
+        return fs
+    return open_hdfs(protocol, authority, hdfs_options(authority, hadoop))
 
 
 def _no_driver(path: str, protocol: str, error: Exception) -> StorageError:
