@@ -153,6 +153,7 @@ ALLOCATION = {
     # A copy of each task that runs longer than others of its stage.
     "spark.speculation": "true",
     "spark.speculation.multiplier": "1.1",
+    "spark.speculation.efficiency.enabled": "false",
 }
 
 

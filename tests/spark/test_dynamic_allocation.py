@@ -13,7 +13,7 @@ import pytest
 
 import emberflow as ef
 from tests.spark.keras_models import flower_model, flower_rows
-from tests.spark.watching import START, await_begun, await_begun_live, begin, error_of, start_run
+from tests.spark.watching import START, await_begun, await_begun_live, await_file, begin, error_of, start_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,14 +184,20 @@ def test_a_copy_of_a_slow_task_starts_no_second_node(
         note_start(tmp_path, ctx)
         if ctx.role == "evaluator":
             ctx.wait_until_over()
-            threading.Event().wait(12)
+            await_file(tmp_path / "copied")
         return str(ctx.role)
 
     with caplog.at_level(logging.INFO, logger="emberflow"):
-        result = ef.run(train, workers=1, evaluator=True, spark=spark_allocating, verbose=False)
+        run = start_run(spark_allocating, train, workers=1, evaluator=True, evaluator_timeout=START)
+        pause, deadline = threading.Event(), time.monotonic() + START
+        while "started a second task of evaluator" not in caplog.text:
+            assert time.monotonic() < deadline
+            assert not run.done(), run.result()
+            pause.wait(0.1)
+        (tmp_path / "copied").touch()
+        result = run.result(timeout=START)
     assert [report.value for report in result.reports] == ["chief", "evaluator"]
     assert starts(tmp_path) == ["0-0", "0-1"]
-    assert "started a second task of evaluator" in caplog.text
 
 
 @pytest.mark.fault
@@ -211,8 +217,8 @@ def test_nodes_for_which_no_executor_comes_in_time_end_all_together(
     try:
         await_begun(tmp_path, 0)
         await_executors(spark_allocating, 2)
-        with pytest.raises(ef.StartTimeoutError, match="executors came for 1 of 2 nodes, and not for"):
-            ef.run(lambda _: 0, workers=2, start_timeout=15, spark=spark_allocating, verbose=False)
+        with pytest.raises(ef.StartTimeoutError, match=r"executors came for [01] of 2 nodes, and not for"):
+            ef.run(lambda _: 0, workers=2, start_timeout=30, spark=spark_allocating, verbose=False)
     finally:
         spark_allocating.sparkContext.cancelAllJobs()
         spark_allocating.sparkContext.removeJobTag("occupying")
@@ -252,10 +258,10 @@ def test_a_live_cluster_keeps_its_executors_while_it_is_idle_and_lets_them_go(
 def test_a_live_cluster_whose_executor_is_killed_starts_again(
     spark_allocating: "SparkSession", tmp_path: Path
 ) -> None:
-    def serve(ctx: Any) -> int:
+    def serve(ctx: Any) -> list[int]:
         note_start(tmp_path, ctx)
         begin(tmp_path, ctx.rank)
-        return sum(len(ids) for each in ctx.rounds() for ids in [list(each.dataset(columns=["id"]))])
+        return sums_of_rounds(ctx)
 
     with ef.cluster(serve, workers=2, max_restarts=1, spark=spark_allocating, verbose=False) as cluster:
         await_begun_live(tmp_path, 1).executor.send_signal(signal.SIGKILL)
