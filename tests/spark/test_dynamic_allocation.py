@@ -13,7 +13,7 @@ import pytest
 
 import emberflow as ef
 from tests.spark.keras_models import flower_model, flower_rows
-from tests.spark.watching import START, await_begun, await_begun_live, await_file, begin, error_of, start_run
+from tests.spark.watching import START, await_begun, await_begun_live, begin, error_of, start_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,31 +173,6 @@ def test_a_killed_process_is_an_error_in_seconds(
     error = error_of(run, killed, f"SIGKILL of the {victim} under dynamic allocation")
     assert isinstance(error, ef.NodeLostError)
     assert error.rank == 1
-
-
-@pytest.mark.fault
-@pytest.mark.full
-def test_a_copy_of_a_slow_task_starts_no_second_node(
-    spark_allocating: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def train(ctx: Any) -> str:
-        note_start(tmp_path, ctx)
-        if ctx.role == "evaluator":
-            ctx.wait_until_over()
-            await_file(tmp_path / "copied")
-        return str(ctx.role)
-
-    with caplog.at_level(logging.INFO, logger="emberflow"):
-        run = start_run(spark_allocating, train, workers=1, evaluator=True, evaluator_timeout=START)
-        pause, deadline = threading.Event(), time.monotonic() + START
-        while "started a second task of evaluator" not in caplog.text:
-            assert time.monotonic() < deadline
-            assert not run.done(), run.result()
-            pause.wait(0.1)
-        (tmp_path / "copied").touch()
-        result = run.result(timeout=START)
-    assert [report.value for report in result.reports] == ["chief", "evaluator"]
-    assert starts(tmp_path) == ["0-0", "0-1"]
 
 
 @pytest.mark.fault

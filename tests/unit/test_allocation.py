@@ -175,6 +175,7 @@ def copied(running: RunningAttempt) -> FakeNode:
     return FakeNode(running.hub, 1)
 
 
+@pytest.mark.fault
 def test_a_copy_that_comes_late_and_is_ended_by_spark_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
