@@ -11,22 +11,26 @@ TIMEOUT = 600.0  # seconds: the kit of AWS has more than half a gigabyte
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>emberflow.tests</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency></dependencies>
+  <dependencies><dependency>
+    <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{exclusions}
+  </dependency></dependencies>
 </project>
 """
+EVERYTHING = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
-def maven_jars(artifact: str, folder: Path) -> list[Path]:
+def maven_jars(artifact: str, folder: Path, *, alone: bool = False) -> list[Path]:
     """Return the jar of an artifact, ``group:name:version``, and those that it needs, in Maven's own folder.
 
     Args:
         artifact: What to bring.
         folder: An empty folder for Maven's files.
+        alone: Leave out what it needs: Spark has it.
     """
     program = shutil.which("mvn")
     if program is None:
         pytest.skip(f"Maven brings {artifact}, and there is no `mvn` on the PATH")
-    (folder / "pom.xml").write_text(POM.format(*artifact.split(":")))
+    (folder / "pom.xml").write_text(POM.format(*artifact.split(":"), exclusions=EVERYTHING if alone else ""))
     listed = folder / "jars"
     goal = ("dependency:build-classpath", f"-Dmdep.outputFile={listed}", "-DincludeScope=runtime")
     try:

@@ -16,7 +16,7 @@ ARTIFACT = "org.tensorflow:tensorflow-hadoop:1.15.0"
 
 @pytest.mark.full
 def test_records_go_both_ways_plain_and_compressed(tmp_path: Path, sessions: Sessions) -> None:
-    (jar, *_) = [jar for jar in maven_jars(ARTIFACT, tmp_path) if jar.name.startswith("tensorflow-hadoop")]
+    (jar,) = maven_jars(ARTIFACT, tmp_path, alone=True)
     sessions.close()  # one JVM at a time is enough for two cores
     command = [sys.executable, "-m", "tests.hadoop.formats_driver", str(jar), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
