@@ -67,7 +67,8 @@ def first_record(raw: IO[bytes], at: int, rules: FrameRules) -> int:
     The checksum of the length finds candidates, that of the payload confirms one. Only a record that
     contains TFRecord itself can cause a wrong result, which the reader of the preceding part detects.
     """
-    size = raw.seek(0, 2)
+    raw.seek(0, 2)
+    size = raw.tell()  # HDFS's files return nothing from `seek`
     reach = _FIRST_LOOK
     while at + HEAD + TAIL <= size:
         raw.seek(at)
