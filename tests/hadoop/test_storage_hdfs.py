@@ -4,6 +4,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,3 +165,62 @@ def test_a_file_in_place_of_a_folder_is_named(root: str, folder: Path) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:8020"])
 def test_an_address_without_a_name_node_is_named_within_seconds(address: str, folder: Path) -> None:
     failing(f"hdfs://{address}/model", folder, "unreachable")
+
+
+@pytest.fixture
+def during_upload(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have something done once, when the third file of an upload begins."""
+    from emberflow.storage.hdfs import Hdfs
+
+    def arrange(do: Any) -> None:
+        real, begun = Hdfs.put_file, []
+
+        def put_file(self: Any, *args: Any, **options: Any) -> None:
+            begun.append(args)
+            if len(begun) == 3:
+                do()
+            real(self, *args, **options)
+
+        monkeypatch.setattr(Hdfs, "put_file", put_file)
+
+    return arrange
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_a_data_node_stopped_during_an_upload_is_named_and_leaves_the_old_folder(
+    hdfs: LocalHadoop,
+    root: str,
+    folder: Path,
+    tmp_path: Path,
+    during_upload: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = storage.join(root, "model")
+    storage.put_folder(folder, target)
+    before = files_of(folder)
+    (folder / "0.bin").write_text("other")
+    during_upload(hdfs.stop_data_node)
+    try:
+        failing(target, folder, "no_data_node")
+    finally:
+        monkeypatch.undo()
+        hdfs.start_data_node()
+    assert storage.list_folder(root) == [target]
+    storage.get_folder(target, tmp_path / "back")
+    assert files_of(tmp_path / "back") == before
+    storage.put_folder(folder, target)
+    assert storage.read_bytes(storage.join(target, "0.bin")) == b"other"
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_an_upload_outlasts_a_name_node_that_is_started_again(
+    hdfs: LocalHadoop, root: str, folder: Path, tmp_path: Path, during_upload: Any
+) -> None:
+    during_upload(hdfs.restart_name_node)
+    target = storage.join(root, "model")
+    storage.put_folder(folder, target)
+    storage.get_folder(target, tmp_path / "back")
+    assert files_of(tmp_path / "back") == files_of(folder)
+    assert storage.list_folder(root) == [target]

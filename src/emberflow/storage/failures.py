@@ -78,7 +78,7 @@ FAILURES = {
     "no_data_node": _failure(
         r"could only be (written|replicated) to 0|minReplication nodes|All nodes failed|blocks? not found|"
         r"BlocksNotFound|BlockMissing|Failed to add a datanode|No new datanode|failed to replay packets|"
-        r"not enough replicas|data transfer error|DataTransferError",
+        r"not enough replicas|data transfer error|DataTransferError|Failed to complete file",
         "No DataNode takes or has the blocks",
         "Check the DataNodes (hdfs dfsadmin -report), and start again.",
         may_pass=True,

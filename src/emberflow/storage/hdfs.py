@@ -13,6 +13,7 @@ from emberflow.storage.failures import FAILURES, failure_of
 BLOCK = 1 << 20  # bytes that go to the driver at a time: each call costs as much as some hundred kilobytes
 _ATTEMPTS = "dfs.client.failover.max.attempts"
 _FIRST_ATTEMPTS = "4"  # some seconds
+_TRIES = 3  # of one file: a NameNode that has just started may still drop connections
 _reached: set[str] = set()
 
 
@@ -86,10 +87,22 @@ class _Transfers:
         return infos if detail else sorted(infos)
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
-        """Copy a local file."""
+        """Copy a local file; from its beginning again where the NameNode went away meanwhile.
+
+        The driver waits for a NameNode when a call begins, and fails the calls that it interrupts.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._put(lpath, self._strip_protocol(rpath))
+            except Exception as error:
+                if not tries_left or failure_of(error) is not FAILURES["unreachable"]:
+                    raise
+            else:
+                return
+
+    def _put(self, lpath: str, path: str) -> None:
         buffer = memoryview(bytearray(BLOCK))
         options = WriteOptions(overwrite=True)
-        path = self._strip_protocol(rpath)
         with Path(lpath).open("rb", buffering=0) as source, self.client.create(path, options) as target:
             while size := source.readinto(buffer):
                 target.write(buffer[:size])
