@@ -23,6 +23,7 @@ from emberflow._driver.events import Events, JobRows
 from emberflow._driver.hub import Hub
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts
 from emberflow._feed.shards import Shards
+from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._protocol.codec import Message
@@ -46,6 +47,7 @@ class EndedJob:
 
     def __init__(self, events: Events) -> None:
         self._events = events
+        self.loss_settle = deadlines.LOST_TASK_SETTLE
 
     def start(self) -> None:
         """Start nothing: the nodes come by themselves."""

@@ -214,8 +214,15 @@ def test_a_value_that_was_altered_is_not_taken_and_its_rank_is_told(hub: Hub) ->
         dial_values(("127.0.0.1", wire.port), KEY, WITHIN) as sock,
     ):
         receive_size(sock)
+
+        def change_the_value(data: bytes) -> bytes:
+            if len(data) >= 1000:
+                return changed(data)
+            wire.to_server = change_the_value  # the request must arrive: it says who is to be told
+            return data
+
+        wire.to_server = change_the_value
         send_request(sock, VALUE, 1, 1000)
-        wire.to_server = changed
         with quickly():
             sock.send_chunks(memoryview(bytes(1000)))
             event = events.get(timeout=WITHIN)

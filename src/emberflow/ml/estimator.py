@@ -287,15 +287,16 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         """
         from emberflow.ml.file_fit import fit_files
 
+        self._check_gpus()
         return fit_files(self, source, validation, spark)
 
     def _fit(self, dataset: "DataFrame") -> KerasModel:
+        self._check_gpus()
         training, data = self._training(dataset)
         return self._train(training, data, dataset.sparkSession)
 
     def _train(self, training: Training, data: Mapping[str, Any], spark: "SparkSession | None") -> KerasModel:
         """Run the training on these rows, by name."""
-        self._check_gpus()
         options = run_options(self)
         if self.evaluation is not None:
             check_evaluation(options)
