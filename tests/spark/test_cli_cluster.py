@@ -6,40 +6,17 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from emberflow.cli import doctor
-
-EMBERFLOW = [sys.executable, "-m", "emberflow.cli.main"]
-
-
-@contextmanager
-def running_cluster(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start the command; yield it and what it said until it was up."""
-    command = [*EMBERFLOW, "local-cluster", *options]
-    # Tests that were started in the background may ignore Ctrl-C, and so would what they start.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        signal.signal(signal.SIGINT, before)
-        assert process.stdout is not None
-        said = ""
-        for line in process.stdout:
-            said += line
-            if "Ctrl-C stops it" in line:
-                break
-        try:
-            yield process, said
-        finally:
-            process.kill()
+from tests.held_commands import EMBERFLOW, running_command
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_local_cluster_says_its_url_and_stops_cleanly(stop: signal.Signals, nothing_left: None) -> None:
-    with running_cluster("--workers", "1", "--gpus", "2") as (process, said):
+    with running_command("local-cluster", "--workers", "1", "--gpus", "2") as (process, said):
         assert re.search(r'builder\.master\("spark://127\.0\.0\.1:\d+"\)', said)
         assert f"PYSPARK_PYTHON={shlex.quote(sys.executable)}" in said
         logs = Path(said.split("Logs: ")[1].split("\n")[0])
@@ -62,7 +39,7 @@ def exports_in(said: str) -> dict[str, str]:
 
 
 def test_doctor_and_spark_submit_join_as_the_command_says(nothing_left: None, tmp_path: Path) -> None:
-    with running_cluster("--workers", "2") as (_, said):
+    with running_command("local-cluster", "--workers", "2") as (_, said):
         found = re.search(r"spark://127\.0\.0\.1:\d+", said)
         assert found is not None
         command = [*EMBERFLOW, "doctor", "--master", found[0]]

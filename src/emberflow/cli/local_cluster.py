@@ -1,35 +1,21 @@
 """`emberflow local-cluster`: Spark on this machine until Ctrl-C."""
 
 import shlex
-import signal
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
-from emberflow.errors import EmberflowError
+from emberflow.cli.until_interrupted import export_line, keep_until_interrupted
 from emberflow.local.cluster import LOOPBACK, LocalCluster, local_cluster
 from emberflow.local.java import find_java_home
 
 
 def run_cluster(*, workers: int, cores: int, gpus: int, memory: str) -> int:
     """Start the cluster, print how to use it, wait for Ctrl-C; return the exit code."""
-    console = Console(highlight=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` then clean up as Ctrl-C does
-    try:
-        with local_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory) as cluster:
-            _print_usage(console, cluster)
-            threading.Event().wait()
-    except KeyboardInterrupt:
-        console.print("\nStopped. No process is left.")
-    except EmberflowError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[red]{type(error).__name__}[/red]: {error}"
-        )
-        return 1
-    return 0
+    return keep_until_interrupted(
+        local_cluster(workers=workers, cores=cores, gpus=gpus, memory=memory), _print_usage
+    )
 
 
 def _print_usage(console: Console, cluster: LocalCluster) -> None:
@@ -65,8 +51,4 @@ def _exports(cluster: LocalCluster) -> str:
         "SPARK_LOCAL_IP": LOOPBACK,
         "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(cluster.properties_file))} pyspark-shell",
     }
-    return "export " + " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    raise KeyboardInterrupt
+    return export_line(settings)

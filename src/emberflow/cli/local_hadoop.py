@@ -1,38 +1,24 @@
 """`emberflow local-hadoop`: HDFS and YARN on this machine until Ctrl-C."""
 
+import functools
 import shlex
-import signal
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
-from emberflow.errors import EmberflowError
+from emberflow.cli.until_interrupted import export_line, keep_until_interrupted
 from emberflow.local.hadoop import LocalHadoop, running_hadoop
 from emberflow.local.hadoop_jars import HADOOP_VERSION
 
 
 def run_hadoop(*, yarn: bool, data_nodes: int) -> int:
     """Start Hadoop, print how to use it, wait for Ctrl-C; return the exit code."""
-    console = Console(highlight=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` then clean up as Ctrl-C does
-    try:
-        with running_hadoop(yarn=yarn, data_nodes=data_nodes) as hadoop:
-            _print_usage(console, hadoop, data_nodes)
-            threading.Event().wait()
-    except KeyboardInterrupt:
-        console.print("\nStopped. No process is left.")
-    except EmberflowError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[red]{type(error).__name__}[/red]: {error}"
-        )
-        return 1
-    return 0
+    servers = running_hadoop(yarn=yarn, data_nodes=data_nodes)
+    return keep_until_interrupted(servers, functools.partial(_print_usage, data_nodes=data_nodes))
 
 
-def _print_usage(console: Console, hadoop: LocalHadoop, data_nodes: int) -> None:
+def _print_usage(console: Console, hadoop: LocalHadoop, *, data_nodes: int) -> None:
     servers = f"HDFS with {data_nodes} DataNode{'s' if data_nodes > 1 else ''}"
     servers += ", YARN with one NodeManager" if hadoop.yarn_page else ""
     console.print(f"[bold green]Hadoop {HADOOP_VERSION} is up:[/bold green] {servers}\n")
@@ -57,9 +43,4 @@ def _program(name: str) -> str:
 
 
 def _exports(hadoop: LocalHadoop) -> str:
-    settings = hadoop.environment() | {"PYSPARK_PYTHON": sys.executable}
-    return "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    raise KeyboardInterrupt
+    return export_line(hadoop.environment() | {"PYSPARK_PYTHON": sys.executable})

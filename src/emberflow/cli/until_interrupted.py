@@ -1,0 +1,44 @@
+"""Servers of a command that stay up until Ctrl-C, and the line that tells another terminal of them."""
+
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import TypeVar
+
+from rich.console import Console
+
+from emberflow.errors import EmberflowError
+
+Servers = TypeVar("Servers")
+
+
+def keep_until_interrupted(
+    servers: AbstractContextManager[Servers], print_usage: Callable[[Console, Servers], None]
+) -> int:
+    """Start servers, print how to use them, wait for Ctrl-C; return the exit code."""
+    console = Console(highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` then clean up as Ctrl-C does
+    try:
+        with servers as running:
+            print_usage(console, running)
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        console.print("\nStopped. No process is left.")
+    except EmberflowError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[red]{type(error).__name__}[/red]: {error}"
+        )
+        return 1
+    return 0
+
+
+def export_line(settings: Mapping[str, object]) -> str:
+    """Return the shell command that sets environment variables."""
+    return "export " + " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    raise KeyboardInterrupt
