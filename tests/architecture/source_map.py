@@ -9,12 +9,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "ARCHITECTURE.md"
 SOURCE = ROOT / "src" / "emberflow"
+COMPAT = ROOT / "compat" / "src"
 BEGIN, END = "<!-- map: `make map` writes it -->\n```text\n", "```\n<!-- end of map -->\n"
 
 
 def source_map() -> str:
-    """Return a line per folder and per file of the package, folders after files."""
-    return "src/emberflow/\n" + "".join(_lines(SOURCE, "  "))
+    """Return a line per folder and per file of the packages, folders after files."""
+    return "".join(["src/emberflow/\n", *_lines(SOURCE, "  "), "compat/src/\n", *_lines(COMPAT, "  ")])
 
 
 def written_map() -> str:

@@ -1,4 +1,7 @@
-"""Every deadline and interval has one place: `_plan/deadlines.py`, or `config.py` where a user may set it."""
+"""Every deadline and interval has one place: `_plan/deadlines.py`, or `config.py` where a user may set it.
+
+Those of `compat/src` are in `emberflow_compat/deadlines.py`.
+"""
 
 import ast
 import inspect
@@ -10,10 +13,11 @@ import pytest
 
 import emberflow
 from emberflow import config
-from emberflow._plan import deadlines
+from tests.architecture.source_map import COMPAT
 
 SOURCE = Path(emberflow.__file__).parent
-HOMES = {SOURCE / "_plan" / "deadlines.py", SOURCE / "config.py"}
+DEADLINES = {SOURCE: SOURCE / "_plan" / "deadlines.py", COMPAT: COMPAT / "emberflow_compat" / "deadlines.py"}
+HOMES = {*DEADLINES.values(), SOURCE / "config.py"}
 NAME = re.compile(
     r"(^|_)(TIMEOUTS?|GRACE|SETTLE|SILENCE|INTERVAL|EVERY|SECONDS|PAUSE|PATIENCE|POLL|RETRY|DEADLINE|AGE|DELAY|WAIT|TTL)($|_)",
     re.IGNORECASE,
@@ -24,8 +28,8 @@ WAITS = {"wait", "join", "sleep", "settimeout", "drain_log", "select", "poll", "
 WHERE = "put it into src/emberflow/_plan/deadlines.py with its reason, or into RunConfig if a user may need to set it"
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if path not in HOMES)
+def modules(*sources: Path) -> list[Path]:
+    return sorted(path for source in sources for path in source.rglob("*.py") if path not in HOMES)
 
 
 def number_in(node: ast.expr | None) -> float | None:
@@ -101,7 +105,7 @@ def scattered(tree: ast.AST) -> list[tuple[int, str]]:
 def test_no_module_has_deadlines_of_its_own() -> None:
     found = [
         f"{path}:{line}: {text}"
-        for path in modules()
+        for path in modules(SOURCE, COMPAT)
         for line, text in scattered(ast.parse(path.read_text()))
     ]
     listed = "\n".join(found)
@@ -143,11 +147,17 @@ def test_other_code_is_left_alone(code: str) -> None:
     assert not scattered(ast.parse(code))
 
 
-def test_every_deadline_is_used() -> None:
-    names = {name for name in vars(deadlines) if name.isupper()}
+@pytest.mark.parametrize("source", [SOURCE, COMPAT], ids=["emberflow", "compat"])
+def test_every_deadline_is_used(source: Path) -> None:
+    names = {
+        ast.unparse(target)
+        for node in ast.parse(DEADLINES[source].read_text()).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    }
     used = {
         node.attr
-        for path in modules()
+        for path in modules(source)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "deadlines"
     }

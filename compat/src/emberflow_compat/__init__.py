@@ -1,0 +1,1 @@
+"""What the packages of this distribution share."""
