@@ -50,6 +50,7 @@ def assert_first_block_runs(python: Path, folder: Path) -> None:
     assert not re.search(r"^\d\d/\d\d/\d\d \S+ ERROR", done.stderr, re.MULTILINE), done.stderr[-4000:]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("nothing_left")
 def test_the_first_block_runs_with_what_the_wheel_declares(
     wheel: Path, tmp_path: Path, sessions: Sessions

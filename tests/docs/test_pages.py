@@ -21,13 +21,16 @@ LANGUAGES = {"python", "console", "bash", "text", "scala", "java", "yaml"}
 STORAGE = re.compile(r"(?<![\w/.])(?:hdfs:///|s3://bucket/|/shared/|/tmp/|/models/)")
 LARGE = {  # pages whose programs need more than two slots, or GPUs
     "docs/asynchronous.md": pytest.mark.full,
-    "docs/roles-gpus-restarts.md": (),
+    "docs/roles-gpus-restarts.md": pytest.mark.full,  # test_restarts.py runs its programs
     "docs/run-parallel.md": (),
 }
-LONG = {
+LONG = {  # several runs or commands; other tests show the same in make test
+    "docs/feeding.md",
     "docs/live.md",
+    "docs/predict.md",
+    "docs/security.md",
     "docs/streaming.md",
-}  # a cluster of nodes per block; other tests show the same in make test
+}
 FEWER_ROWS = {
     "spark.range(10_000)": "spark.range(1_000)"
 }  # test_install.py runs README's first block as it stands

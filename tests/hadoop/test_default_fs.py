@@ -57,6 +57,7 @@ def flowers() -> ef.KerasModel:
     return model
 
 
+@pytest.mark.full
 def test_a_pipeline_saved_without_a_scheme_loads_in_another_driver(
     spark_on_hdfs: "SparkSession", hdfs: LocalHadoop
 ) -> None:

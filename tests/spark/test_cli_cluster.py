@@ -14,7 +14,7 @@ from emberflow.cli import doctor
 from tests.held_commands import EMBERFLOW, running_command
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_local_cluster_says_its_url_and_stops_cleanly(stop: signal.Signals, nothing_left: None) -> None:
     with running_command("local-cluster", "--workers", "1", "--gpus", "2") as (process, said):
         assert re.search(r'builder\.master\("spark://127\.0\.0\.1:\d+"\)', said)
@@ -38,6 +38,7 @@ def exports_in(said: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in shlex.split(line)[1:])
 
 
+@pytest.mark.full
 def test_doctor_and_spark_submit_join_as_the_command_says(nothing_left: None, tmp_path: Path) -> None:
     with running_command("local-cluster", "--workers", "2") as (_, said):
         found = re.search(r"spark://127\.0\.0\.1:\d+", said)

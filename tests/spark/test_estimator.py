@@ -189,6 +189,7 @@ def test_bytes_are_numbers_from_0_to_255_in_fit_and_transform(spark_cluster: "Sp
     assert predictions(model.transform(rows)) == [[0, 5.0], [1, 255.0]]
 
 
+@pytest.mark.full
 def test_on_an_encrypted_cluster_collectives_are_refused_and_tensorboard_is_passed_on(
     spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -294,6 +295,7 @@ def test_labels_beyond_the_classes_are_named_before_the_first_step(spark_cluster
     assert "Traceback" not in str(caught.value)
 
 
+@pytest.mark.full
 def test_sequences_of_any_length_train_on_two_workers_as_on_one_and_score_as_they_were_trained(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:

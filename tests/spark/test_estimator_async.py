@@ -58,7 +58,11 @@ def kill_once(marker: Path, node: str, after: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "strategy", [ASYNCHRONOUS[0], pytest.param(ASYNCHRONOUS[1], marks=pytest.mark.smoke)]
+    "strategy",
+    [
+        pytest.param(ASYNCHRONOUS[0], marks=pytest.mark.full),
+        pytest.param(ASYNCHRONOUS[1], marks=pytest.mark.smoke),
+    ],
 )
 def test_digits_with_validation(spark_gpus: "SparkSession", strategy: str) -> None:
     model = estimator(strategy, validationSplit=0.1).fit(digit_rows(spark_gpus))

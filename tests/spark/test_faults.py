@@ -168,6 +168,7 @@ def test_two_runs_at_once_take_turns(spark_cluster: "SparkSession", tmp_path: Pa
     assert second_start > first_end
 
 
+@pytest.mark.full
 def test_twenty_runs_in_a_row_leave_the_driver_as_it_was(spark_cluster: "SparkSession") -> None:
     def run_once() -> float:
         return ef.run(lambda ctx: ctx.rank, workers=2, spark=spark_cluster, verbose=False).seconds

@@ -52,6 +52,7 @@ def join(ctx: Any) -> tuple[Any, Any]:
     return client, client.open(specs, [np.zeros(1)], "delta")[0]
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_a_stopped_server_of_periodic_averaging_ends_the_run(
     spark_gpus: "SparkSession", tmp_path: Path
@@ -73,6 +74,7 @@ def test_a_stopped_server_of_periodic_averaging_ends_the_run(
     assert "exchange_timeout" in str(error)
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_training_goes_on_without_a_worker_that_was_stopped(
     spark_gpus: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture

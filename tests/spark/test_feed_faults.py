@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 GOAL = 30.0  # seconds from the call of `run` to its error, two starts of all nodes being longer on a busy machine
-STREAMED = pytest.mark.parametrize("cache", [True, False], ids=["kept", "streamed"])
+KEPT_FIRST = pytest.mark.parametrize(
+    "cache", [True, pytest.param(False, marks=pytest.mark.full)], ids=["kept", "streamed"]
+)
 
 
 def count(ctx: Any) -> int:
@@ -67,7 +69,7 @@ def corrupt_parquet(folder: Path) -> Path:
 
 
 @pytest.mark.fault
-@STREAMED
+@KEPT_FIRST
 def test_a_damaged_parquet_file(
     spark_cluster: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, cache: bool
 ) -> None:
@@ -96,7 +98,11 @@ class Unreadable:
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("cache", "host"),
-    [(True, None), (False, None), (False, "127.0.0.9")],
+    [
+        pytest.param(True, None, marks=pytest.mark.full),
+        (False, None),
+        pytest.param(False, "127.0.0.9", marks=pytest.mark.full),
+    ],
     ids=["kept", "streamed", "streamed and undialled"],
 )
 def test_a_file_that_may_not_be_read(
@@ -164,7 +170,7 @@ def test_a_node_that_dies_while_its_source_hangs(spark_cluster: "SparkSession", 
 
 
 @pytest.mark.fault
-@STREAMED
+@KEPT_FIRST
 def test_a_function_of_the_dataframe_that_raises(
     spark_cluster: "SparkSession", caplog: pytest.LogCaptureFixture, cache: bool
 ) -> None:

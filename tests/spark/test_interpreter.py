@@ -42,7 +42,7 @@ def check_named(error: Exception, program: str, module: str) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("kind", ["bare", "half"])
+@pytest.mark.parametrize("kind", [pytest.param("bare", marks=pytest.mark.full), "half"])
 def test_both_interpreters_are_named(
     kind: str, spark_cluster: "SparkSession", half: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +61,7 @@ def test_both_interpreters_are_named(
         check_named(late.value, program, module)
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_on_connect_the_fix_names_a_setting_that_works(spark_connect: "SparkSession", half: str) -> None:
     spark_connect.conf.set(SETTING, half)

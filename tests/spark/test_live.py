@@ -60,6 +60,7 @@ def test_the_same_on_spark_connect(spark_connect: "SparkSession") -> None:
     assert [sum(node[epoch][3] for node in seen) for epoch in range(2)] == [499_500, 499_500]
 
 
+@pytest.mark.full
 def test_metrics_and_logs_are_there_while_it_runs(
     spark_cluster: "SparkSession", capsys: pytest.CaptureFixture[str]
 ) -> None:

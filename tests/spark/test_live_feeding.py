@@ -44,6 +44,7 @@ def wide(spark: "SparkSession", rows: int = 1000, partitions: int = 10) -> "Data
     return spark.range(0, rows, 1, partitions).withColumn("bytes", F.expr("repeat(cast(id as string), 6000)"))
 
 
+@pytest.mark.full
 def test_a_round_brings_each_row_once_per_epoch(spark_retrying: "SparkSession") -> None:
     with fed_cluster(spark_retrying, rows_of_rounds) as cluster:
         first = cluster.feeding.train(spark_retrying.range(0, 1000, 1, 10), epochs=2)
@@ -63,6 +64,7 @@ def test_a_round_brings_each_row_once_per_epoch(spark_retrying: "SparkSession") 
     ]
 
 
+@pytest.mark.full
 def test_named_data_and_a_rank_without_rows(spark_retrying: "SparkSession") -> None:
     def both(rank: int, feeds: LiveFeeds) -> list[Any]:
         return [(each.names, each.rows("train"), each.rows("validation")) for each in feeds.rounds()]
@@ -123,6 +125,7 @@ def test_inference_is_complete_and_in_place(spark_retrying: "SparkSession") -> N
         assert declared.agg(F.sum("double")).first()[0] == 2.0 * sum(row["id"] for row in rows)
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_inference_is_complete_and_in_place_after_a_killed_task(spark_retrying: "SparkSession") -> None:
     with fed_cluster(spark_retrying, doubled, kills=1) as cluster:
@@ -147,6 +150,7 @@ def test_a_reply_of_the_wrong_length_is_an_error_of_the_job(spark_retrying: "Spa
             cluster.feeding.infer(spark_retrying.range(10))
 
 
+@pytest.mark.full
 def test_several_threads_train_and_infer_at_once(spark_retrying: "SparkSession") -> None:
     def both(rank: int, feeds: LiveFeeds) -> list[Any]:
         with ThreadPoolExecutor(1) as pool:
@@ -243,6 +247,7 @@ def test_a_stream_brings_each_row_once_per_epoch(spark_retrying: "SparkSession")
     assert values[1]
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_a_feeding_task_of_a_stream_that_is_killed_gives_each_row_once(
     spark_retrying: "SparkSession",
@@ -309,6 +314,7 @@ def test_rdds_are_fed_in_rounds(spark_retrying: "SparkSession") -> None:
     assert abs(len(values[0]) - len(values[1])) < 100
 
 
+@pytest.mark.full
 def test_rdds_are_fed_into_streams(spark_retrying: "SparkSession") -> None:
     from pyspark.sql import Row
 
@@ -319,6 +325,7 @@ def test_rdds_are_fed_into_streams(spark_retrying: "SparkSession") -> None:
     assert Counter(values[0] + values[1]) == Counter([*range(1000)] * 2)
 
 
+@pytest.mark.full
 def test_rdds_are_inferred_in_place(spark_retrying: "SparkSession") -> None:
     def answer(rank: int, feeds: LiveFeeds) -> None:
         for request in feeds.requests():

@@ -121,6 +121,7 @@ def join_as_stranger(url: str, settings: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", STRANGER, url], env=env, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_a_session_that_does_not_know_the_secret_is_refused(
     no_session: None, nothing_left: None, tmp_path: Path

@@ -51,7 +51,12 @@ def training(notes: Path) -> "Callable[[Any], Any]":
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    "victim", ["node", "python_worker", pytest.param("executor", marks=pytest.mark.smoke)]
+    "victim",
+    [
+        "node",
+        pytest.param("python_worker", marks=pytest.mark.full),
+        pytest.param("executor", marks=pytest.mark.smoke),
+    ],
 )
 def test_a_killed_worker_costs_a_restart(spark_cluster: "SparkSession", tmp_path: Path, victim: str) -> None:
     run = start_run(
@@ -90,6 +95,7 @@ def test_a_killed_ps_beside_gpu_workers_costs_a_restart(spark_gpus: "SparkSessio
     assert sorted(device for report in result.reports for device in report.devices) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_a_killed_executor_under_all_roles_costs_a_restart(
     spark_gpus: "SparkSession", tmp_path: Path
@@ -178,6 +184,7 @@ def test_a_second_run_goes_on_where_the_first_ended(spark_cluster: "SparkSession
     assert len(list((tmp_path / "shared").iterdir())) == 3
 
 
+@pytest.mark.full
 def test_a_run_that_saves_nothing_leaves_nothing(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     ef.run(lambda _: None, workers=2, checkpoint_dir=str(shared), spark=spark_cluster, verbose=False)

@@ -170,6 +170,7 @@ def test_a_value_of_50_mb_arrives_whole(spark_cluster: "SparkSession") -> None:
     assert result.reports[1].value is None  # not the chief, and not small
 
 
+@pytest.mark.full
 def test_a_closure_of_300_mb_travels(spark_cluster: "SparkSession") -> None:
     data = os.urandom(1000) * 300_000
 

@@ -30,7 +30,9 @@ def test_a_client_that_cannot_be_dialled_gets_everything_at_the_end(
     check_undialled(result, caplog, capfd)
 
 
-@pytest.mark.parametrize("host", [None, "127.0.0.9"], ids=["dialled", "undialled"])
+@pytest.mark.parametrize(
+    "host", [None, pytest.param("127.0.0.9", marks=pytest.mark.full)], ids=["dialled", "undialled"]
+)
 def test_an_exception_comes_whole(
     spark_connect: "SparkSession", request: pytest.FixtureRequest, tmp_path: Path, host: str | None
 ) -> None:
@@ -79,9 +81,8 @@ def test_an_interrupted_operation_is_a_cancelled_run(spark_connect: "SparkSessio
     assert isinstance(error_of(run, cancelled, "interruptAll over Connect"), ef.RunCancelledError)
 
 
-@pytest.mark.parametrize(
-    "host", [None, pytest.param(UNDIALLED, marks=pytest.mark.full)], ids=["connection", "artifact"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("host", [None, UNDIALLED], ids=["connection", "artifact"])
 def test_a_closure_above_connects_limit_of_a_message_gets_to_the_nodes(
     spark_connect: "SparkSession", host: str | None
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_value_above_sparks_limit_goes_by_the_shared_folder_or_is_an_error_tha
         ef.run(lambda _: large, driver_host=UNDIALLED, **options)
 
 
+@pytest.mark.full
 def test_a_value_of_50_mb_arrives_whole_over_connect(spark_connect: "SparkSession") -> None:
     value = ef.run(lambda _: bytes(range(250)) * 200_000, workers=2, spark=spark_connect, verbose=False).value
     assert value == bytes(range(250)) * 200_000

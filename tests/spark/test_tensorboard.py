@@ -78,7 +78,7 @@ def listener(url: str) -> psutil.Process:
     raise AssertionError(f"nobody listens at {url}")
 
 
-@pytest.mark.parametrize("end", ["well", "badly"])
+@pytest.mark.parametrize("end", ["well", pytest.param("badly", marks=pytest.mark.full)])
 def test_tensorboard_answers_during_the_run_and_not_after(
     spark_cluster: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:

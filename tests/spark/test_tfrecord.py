@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(pyspark.__version__ < "4", reason="the format needs Spark 4.0"),
-    pytest.mark.parametrize("spark", ["cluster", "connect"], indirect=True),
     pytest.mark.filterwarnings("ignore:TFRecord has no 64 bit fractions"),
 ]
+ON_BOTH = pytest.mark.parametrize("spark", ["cluster", "connect"], indirect=True)
+CLUSTER_FIRST = pytest.mark.parametrize(
+    "spark", ["cluster", pytest.param("connect", marks=pytest.mark.full)], indirect=True
+)
 
 TYPES = """
     b byte, s short, i int, l long, f float, d double, t boolean, txt string, bin binary, day date,
@@ -71,6 +74,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 @pytest.mark.smoke
+@ON_BOTH
 def test_each_type_comes_back_with_its_schema(spark: "SparkSession", tmp_path: Path) -> None:
     frame = spark.createDataFrame([VALUES, (None,) * len(VALUES)], TYPES)
     path = str(tmp_path / "out")
@@ -79,6 +83,7 @@ def test_each_type_comes_back_with_its_schema(spark: "SparkSession", tmp_path: P
     assert sorted(map(str, back.collect())) == sorted(map(str, frame.collect()))
 
 
+@CLUSTER_FIRST
 def test_vectors_and_arrays_of_arrays(spark: "SparkSession", tmp_path: Path) -> None:
     rows = [(Vectors.dense([0.1, 2.0]), [[1, 2], []]), (Vectors.sparse(3, {1: 4.0}), []), (None, None)]
     frame = spark.createDataFrame(rows, StructType().add("v", VectorUDT()).add("n", NESTED))
@@ -93,6 +98,7 @@ def test_vectors_and_arrays_of_arrays(spark: "SparkSession", tmp_path: Path) -> 
     }
 
 
+@CLUSTER_FIRST
 def test_a_schema_is_inferred_and_columns_are_chosen(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     numbers(spark, 100).withColumn("one_or_many", sf.expr("sequence(0, id % 3)")).write.format(
@@ -106,6 +112,7 @@ def test_a_schema_is_inferred_and_columns_are_chosen(spark: "SparkSession", tmp_
         spark.read.format("tfrecord").option("columns", "nam").load(path).printSchema()
 
 
+@CLUSTER_FIRST
 def test_a_large_file_is_read_by_many_tasks(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     numbers(spark, 20_000, slices=1).write.format("tfrecord").mode("append").save(path)
@@ -118,6 +125,7 @@ def test_a_large_file_is_read_by_many_tasks(spark: "SparkSession", tmp_path: Pat
     assert tuple(row) == (20_000, 20_000, 19_999)
 
 
+@CLUSTER_FIRST
 def test_lists_of_paths_globs_and_compression(spark: "SparkSession", tmp_path: Path) -> None:
     for place, codec in enumerate(("none", "gzip", "zlib")):
         numbers(spark, 10).write.format("tfrecord").option("compression", codec).mode("append").save(
@@ -134,6 +142,7 @@ def test_lists_of_paths_globs_and_compression(spark: "SparkSession", tmp_path: P
     assert reader.load(f"{tmp_path}/1,{tmp_path}/2").count() == 20
 
 
+@CLUSTER_FIRST
 def test_modes_that_spark_refuses_and_ours_that_takes_them(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     for mode in ("error", "ignore"):
@@ -157,6 +166,7 @@ def test_modes_that_spark_refuses_and_ours_that_takes_them(spark: "SparkSession"
         tfrecord.write(numbers(spark, 4), path, mode="replace")
 
 
+@CLUSTER_FIRST
 def test_partition_folders(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     frame = (
@@ -176,6 +186,7 @@ def test_partition_folders(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
+@CLUSTER_FIRST
 def test_broken_records_by_mode(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     numbers(spark, 10, slices=1).write.format("tfrecord").mode("append").save(path)
@@ -192,6 +203,7 @@ def test_broken_records_by_mode(spark: "SparkSession", tmp_path: Path) -> None:
     assert len(rows[0]["_corrupt_record"]) > 10
 
 
+@CLUSTER_FIRST
 def test_columns_to_examples_and_back(spark: "SparkSession", tmp_path: Path) -> None:
     tfrecord.register(spark)
     path = str(tmp_path / "raw")
@@ -210,6 +222,7 @@ def test_columns_to_examples_and_back(spark: "SparkSession", tmp_path: Path) -> 
     assert raw.columns == ["byteArray"]
 
 
+@CLUSTER_FIRST
 def test_a_stream_reads_and_writes_each_row_once_over_restarts(spark: "SparkSession", tmp_path: Path) -> None:
     source, target, checkpoint = (str(tmp_path / name) for name in ("in", "out", "checkpoint"))
     numbers(spark, 10).write.format("tfrecord").mode("append").save(source)

@@ -205,6 +205,7 @@ def test_a_function_that_stores_nothing_is_told_so(
         cluster.stop()
 
 
+@pytest.mark.full
 def test_a_second_cluster_on_the_same_checkpoint_wins(
     spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
 ) -> None:

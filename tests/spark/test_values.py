@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(400)]
+# `full`: they need a cluster of their own, and test_run_connect.py shows a value above the limit in each run.
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(400)]
 
 MB = 1 << 20
 UNDIALLED = "127.0.0.9"
@@ -191,7 +192,6 @@ def test_an_estimators_model_that_cannot_come_back_is_refused_before_training(
         wide_estimator().fit(wide_rows(spark_limited))
 
 
-@pytest.mark.full
 def test_1500_mb_go_out_and_come_back_with_sparks_default_limit(spark_cluster: "SparkSession") -> None:
     import numpy as np
 

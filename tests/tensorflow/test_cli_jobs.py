@@ -93,6 +93,7 @@ def assert_scored(rows: list[dict[str, Any]]) -> None:
     assert sum(row["prediction"] == row["kind"] for row in rows) >= 60
 
 
+@pytest.mark.full
 def test_predict_from_csv_to_json(folder: Path) -> None:
     out = folder / "from-csv.json"
     done = run(*EMBERFLOW, "predict", str(folder / "rows.csv"), str(folder / "model"), str(out), *MASTER)

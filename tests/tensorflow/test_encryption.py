@@ -100,6 +100,7 @@ def spark_encrypted(sessions: Sessions) -> "Iterator[SparkSession]":
         yield session
 
 
+@pytest.mark.full
 def test_a_spark_that_encrypts_gets_encrypted_runs_without_being_asked(
     spark_encrypted: "SparkSession",
 ) -> None:

@@ -8,9 +8,12 @@ import pytest
 from tests.conftest import ROOT
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples" / "models").glob("*.py"))
+QUICK = "wide_and_deep.py"
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == QUICK else pytest.mark.full) for name in EXAMPLES]
+)
 def test_an_everyday_model_learns(name: str, spark_local: Any, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "models" / name), run_name="__main__")
     said = capsys.readouterr().out

@@ -94,6 +94,7 @@ def test_every_row_once_on_a_cluster(spark_cluster: "SparkSession", tmp_path: Pa
     check_every_row_once(spark_cluster, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.smoke
 def test_every_row_once_on_connect(spark_connect: "SparkSession", tmp_path: Path) -> None:
     check_every_row_once(spark_connect, tmp_path)
@@ -111,5 +112,6 @@ def test_no_row_is_an_error_on_a_cluster(spark_cluster: "SparkSession") -> None:
     check_no_row(spark_cluster)
 
 
+@pytest.mark.full
 def test_no_row_is_an_error_on_connect(spark_connect: "SparkSession") -> None:
     check_no_row(spark_connect)

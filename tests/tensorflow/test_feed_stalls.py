@@ -43,7 +43,11 @@ def training(folder: Path, fault: str) -> Any:
 @pytest.mark.fault
 @pytest.mark.parametrize(
     "fault",
-    ["stopped node", "stopped task", pytest.param("function that asks for no rows", marks=pytest.mark.full)],
+    [
+        "stopped node",
+        pytest.param("stopped task", marks=pytest.mark.full),
+        pytest.param("function that asks for no rows", marks=pytest.mark.full),
+    ],
 )
 def test_a_rank_that_holds_the_others_up_is_named(
     spark_cluster: "SparkSession", tmp_path: Path, fault: str

@@ -85,7 +85,7 @@ def test_an_evaluator_does_not_disturb_a_stream(spark_cluster: "SparkSession", h
     assert result.reports[1].value is True
 
 
-@BOTH
+@DIALLED_FIRST
 def test_a_rank_that_leaves_early_holds_nobody_up(spark_cluster: "SparkSession", host: str | None) -> None:
     def train(ctx: Any) -> int:
         if ctx.rank == 1:

@@ -72,5 +72,6 @@ def test_every_type_on_a_cluster(spark_cluster: "SparkSession") -> None:
     check_types(spark_cluster)
 
 
+@pytest.mark.full
 def test_every_type_on_connect(spark_connect: "SparkSession") -> None:
     check_types(spark_connect)

@@ -4,6 +4,8 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import emberflow as ef
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ def changes(done: list[tuple[int, float]]) -> int:
     return sum(one[1] != other[1] for one, other in pairwise(sorted(done)))
 
 
+@pytest.mark.full
 def test_updates_of_both_workers_interleave_on_the_ps(spark_gpus: "SparkSession", nothing_left: None) -> None:
     started = time.monotonic()
     result = ef.run(train, workers=3, ps=1, gpus=1, spark=spark_gpus, verbose=False)

@@ -45,6 +45,7 @@ def is_refused(address: str) -> bool:
         return stranger.recv(64) == bytes(32) and stranger.recv(64) == b""  # refused, then disconnected
 
 
+@pytest.mark.full
 def test_two_workers_learn_digits_together(spark_gpus: "SparkSession", tmp_path: Path) -> None:
     result = ef.run(
         functools.partial(train, tmp_path),
@@ -122,6 +123,7 @@ def survive(notes: Path) -> Any:
     return fn
 
 
+@pytest.mark.full
 def test_training_goes_on_without_a_worker_that_was_killed(
     spark_gpus: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

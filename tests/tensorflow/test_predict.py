@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OPTIONS: dict[str, Any] = {"cnn": {"dtypes": {"image": "uint8"}}}
+QUICK = {"mlp", "multi_input", "string_input"}
 
 
 def frame(spark: "SparkSession", table: dict[str, Any], partitions: int = 3) -> "DataFrame":
@@ -64,7 +65,9 @@ def differences(scored: "DataFrame", case: Case, new: list[str]) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in CASES]
+)
 def test_equals_one_process_as_keras_object_keras_file_and_saved_model(
     spark_cluster: "SparkSession", tmp_path: Path, name: str
 ) -> None:
@@ -254,6 +257,7 @@ def test_a_model_above_128_mb_on_connect(
     np.testing.assert_allclose([row["vector"] for row in rows], want, atol=1e-6)
 
 
+@pytest.mark.full
 def test_every_kind_of_model_on_connect(spark_connect: "SparkSession", tmp_path: Path) -> None:
     case = string_input()
     df = frame(spark_connect, case.table)

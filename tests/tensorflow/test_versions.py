@@ -110,6 +110,7 @@ def test_a_stream_is_scored_with_each_new_version(
         stream.query.stop()
 
 
+@pytest.mark.full
 def test_a_version_with_other_outputs_ends_the_stream(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     models = str(tmp_path / "models")
     constant_model(1.5).publish(models)
