@@ -5,23 +5,48 @@ from pathlib import Path
 import pytest
 
 from emberflow.local.cluster import local_cluster
-from tests.hadoop.walkthrough import FILES_LINE, SPARK_LINE, Walk, command_runner, write_tiny_mnist
-from tests.sessions import Sessions
+from emberflow.local.hadoop import LocalHadoop
+from tests.hadoop.walkthrough import Walk, command_runner, write_tiny_mnist
+from tests.sessions import Sessions, classic
 
-TINY = {"EPOCHS": "4", "PARTITIONS": "3", "WORKERS": "2"}
-TEST_ROWS = 48
+PARTITIONS, EPOCHS = 2, 4
+TINY = {"PARTITIONS": str(PARTITIONS), "EPOCHS": str(EPOCHS)}
+TINY_ROWS = 48
+THREE_SLOTS = {"spark.cores.max": "3"}  # two workers and the evaluator
+
+
+def home_of(hadoop: LocalHadoop, folder: str) -> str:
+    return f"{hadoop.default_fs}{hadoop.home}/{folder}"
+
+
+def tiny_walk(folder: Path, mnist: str, root: str) -> Walk:
+    """Return the steps on images that a network learns at once.
+
+    Args:
+        folder: An empty folder.
+        mnist: The folder of the walk-through as the scripts are told it.
+        root: The same as a URL.
+    """
+    write_tiny_mnist(folder, test=TINY_ROWS)
+    step = command_runner(TINY | {"MNIST": mnist}, folder)
+    return Walk(step=step, root=root, images=folder, test_rows=TINY_ROWS, least=0.9)
 
 
 @pytest.mark.timeout(900)
-def test_each_step_works_on_local_disk(tmp_path: Path, sessions: Sessions, nothing_left: None) -> None:
-    images = tmp_path / "images"
-    images.mkdir()
-    write_tiny_mnist(images, test=TEST_ROWS)
-    root = str(tmp_path / "mnist")
-    step = command_runner(TINY | {"MNIST": root}, tmp_path)
-    walk = Walk(step=step, root=root, images=images, test_rows=TEST_ROWS, least=0.9)
+def test_each_step_works_on_hdfs_and_standalone(
+    hdfs: LocalHadoop, tmp_path: Path, sessions: Sessions, nothing_left: None
+) -> None:
     sessions.close()
-    with local_cluster(workers=3, cores=1) as cluster, cluster.session("walkthrough"):
-        walk.prepare(partitions=3)
-        walk.train_and_predict("spark", SPARK_LINE)
-        assert "The evaluator's last: " in walk.train_and_predict("files", FILES_LINE)
+    settings = THREE_SLOTS | {"spark.hadoop.fs.defaultFS": hdfs.default_fs}
+    with (
+        local_cluster(workers=1, cores=3) as cluster,
+        classic(cluster.url, settings, cluster.properties_file),
+    ):
+        tiny_walk(tmp_path, "tiny", home_of(hdfs, "tiny")).all_steps(partitions=PARTITIONS, epochs=EPOCHS)
+    listed = hdfs.run_fs_shell("-ls", "-R", "tiny")
+    for wanted in (
+        "with_spark/export/model.keras",
+        "with_files/events/evaluator/events.out",
+        "predictions/_SUCCESS",
+    ):
+        assert wanted in listed

@@ -107,6 +107,18 @@ class Walk:
     test_rows: int
     least: float
 
+    def all_steps(self, *, partitions: int, epochs: int) -> None:
+        """Take the steps of the page in their order.
+
+        Args:
+            partitions: How many files `prepare.sh` is told to write.
+            epochs: How many the trainings are told to take.
+        """
+        self.prepare(partitions)
+        self.train_and_predict("spark", SPARK_LINE)
+        assert "The evaluator's last: " in self.train_and_predict("files", FILES_LINE)
+        self.continue_with_files(epochs + 1)
+
     def prepare(self, partitions: int) -> None:
         """Convert, and look at what is there."""
         printed = self.step("prepare.sh", str(self.images))
@@ -129,6 +141,11 @@ class Walk:
         assert all(pairs), lines[:3]
         assert sum(pair[1] == pair[2] for pair in pairs if pair) >= self.least * self.test_rows
         return printed
+
+    def continue_with_files(self, epochs: int) -> None:
+        """Train one more epoch than before: only that one, and from the checkpoint."""
+        printed = self.step("train_with_files.sh", "--epochs", str(epochs), "--continue")
+        assert re.findall(r"epoch (\d+) of", printed) == [str(epochs)]
 
     def lines(self, inside: str) -> list[str]:
         """Return the lines of a folder of text files."""

@@ -1,7 +1,6 @@
 """What the evaluator of an estimator does: each new checkpoint on all rows of some files, while the others train."""
 
 import dataclasses
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ def evaluate_checkpoints(training: Training, ctx: "Context") -> dict[str, float]
     model, dataset = _model_and_rows(training, ctx)
     scores: dict[str, float] = {}
     seen = -1
-    with _event_file(training.tensorboard, ctx.work_dir) as write_event:
+    with _event_file(training.tensorboard, ctx) as write_event:
         is_over = False
         while not is_over:
             is_over = ctx.wait_until_over(deadlines.EVALUATION_INTERVAL)
@@ -82,26 +81,23 @@ def _feed_of(source: "FileSource", folder: Path) -> "Feed":
 
 
 @contextmanager
-def _event_file(tensorboard: str | None, work_dir: Path) -> Iterator[Any]:
-    """Yield a function that adds metrics to an event file for TensorBoard, on any storage; it is small."""
+def _event_file(tensorboard: str | None, ctx: "Context") -> Iterator[Any]:
+    """Yield a function that adds metrics to an event file for TensorBoard, on any storage."""
     if tensorboard is None:
         yield lambda _, __: None
         return
     import tensorflow as tf
 
-    with tempfile.TemporaryDirectory(dir=work_dir) as local:
-        writer = tf.summary.create_file_writer(local)
+    writer = tf.summary.create_file_writer(str(ctx.mirror(storage.join(tensorboard, FOLDER), fetch=False)))
 
-        def write(step: int, scores: dict[str, float]) -> None:
-            with writer.as_default():
-                for name, value in scores.items():
-                    tf.summary.scalar(f"evaluation_{name}_vs_iterations", value, step=step)
-            writer.flush()
-            for file in Path(local).iterdir():
-                storage.write_bytes(storage.join(tensorboard, FOLDER, file.name), file.read_bytes())
+    def write(step: int, scores: dict[str, float]) -> None:
+        with writer.as_default():
+            for name, value in scores.items():
+                tf.summary.scalar(f"evaluation_{name}_vs_iterations", value, step=step)
+        writer.flush()
 
-        yield write
-        writer.close()
+    yield write
+    writer.close()
 
 
 def _line(step: int, scores: dict[str, float]) -> str:
