@@ -156,6 +156,7 @@ def test_a_lost_node_ends_the_attempt_though_spark_goes_on_with_another_task() -
         assert not again.is_admitted
         again.hear_quit()
         first.hear_quit()
+        running._await(lambda: running.job.cancelled > 0)  # before Spark has a slot for the other task
         first.close()
         error = running.error()  # the job was cancelled: it would wait for a task that has nothing to do
         assert isinstance(error, NodeLostError)
@@ -163,7 +164,6 @@ def test_a_lost_node_ends_the_attempt_though_spark_goes_on_with_another_task() -
         assert "its Spark task was lost: ExecutorLostFailure (executor 1 exited) Reason: Command" in str(
             error
         )
-        assert running.job.cancelled
 
 
 def copied(running: RunningAttempt) -> FakeNode:

@@ -303,9 +303,9 @@ class Attempt:
             self._state = AttemptState.STOPPING
             self._hub.quit_all()
             self._on_quit()  # a task that transfers a large value reads nothing else
-            if len(self._hosts) < len(self._plan.nodes):
+            if len(self._hosts) < len(self._plan.nodes) or self._would_repeat_task():
                 self._cancel()
-            # Without a barrier Spark would start the task of a lost node again, and wait for an executor for it.
+            # Without a barrier Spark runs a task again whose result it has lost, and waits for an executor for it.
             is_quiet = self._is_quiet if self._has_barrier else self._are_all_gone
             self._until(is_quiet, deadlines.QUIT_GRACE)
             if not self._is_quiet():
@@ -317,6 +317,14 @@ class Attempt:
                 self._plan.run_id,
                 deadlines.TASKS_END_TIMEOUT,
             )
+
+    def _would_repeat_task(self) -> bool:
+        """Tell whether Spark starts a lost task again when others leave their slots, as it does without a barrier.
+
+        A task that starts while its stage is cancelled is counted for ever by Spark's dynamic allocation, which then
+        brings one executor too few for every later job.
+        """
+        return not self._has_barrier and self._failures.has_lost_task
 
     def _on_ending(self) -> None:
         """Nobody but the caller of `run` waits to be told that the attempt ends early."""

@@ -21,10 +21,12 @@ class FailureTracker:
 
     Attributes:
         failures: The outcomes that end the run, in order of arrival.
+        has_lost_task: Whether a task is gone that has not told how its node ended.
     """
 
     def __init__(self, plan: RunPlan, hosts: Mapping[int, str], on_tolerated: Callable[[int], None]) -> None:
         self.failures: list[Outcome] = []
+        self.has_lost_task = False
         self._plan = plan
         self._hosts = hosts
         self._on_tolerated = on_tolerated
@@ -45,6 +47,7 @@ class FailureTracker:
     def record_gone(self, rank: int) -> None:
         """Note that the task of a node is gone, unless more is known of its end."""
         if rank not in self._outcomes:
+            self.has_lost_task = True
             node, is_live = self._plan.nodes[rank], self._plan.is_live
             self.record(gone_outcome(node, self._host(rank), is_live=is_live))
 
