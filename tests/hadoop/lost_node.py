@@ -2,7 +2,7 @@
 
     spark-submit --master yarn lost_node.py FOLDER WAY
 
-WAY is "executor" (the JVM of its container is killed),
+WAY is "memory" (a node takes more than its container may have), "executor" (the JVM of its container is killed),
 "node" (the node itself is killed) or "wait" (somebody else ends the application).
 """
 
@@ -13,6 +13,19 @@ import sys
 from typing import Any
 
 import emberflow as ef
+
+
+def take_memory(ctx: Any) -> None:
+    import threading
+
+    import numpy as np
+
+    if ctx.rank == 1:
+        print("I take two gigabytes")
+        held = np.ones(2 << 30, np.uint8)
+        threading.Event().wait(120)
+        assert held[0]
+    threading.Event().wait(120)
 
 
 def kill_executor(ctx: Any) -> None:
@@ -40,7 +53,7 @@ def wait(ctx: Any) -> None:
     threading.Event().wait(120)
 
 
-WAYS = {"wait": wait, "executor": kill_executor, "node": kill_node}
+WAYS = {"wait": wait, "memory": take_memory, "executor": kill_executor, "node": kill_node}
 
 
 def main() -> None:

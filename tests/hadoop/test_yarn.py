@@ -15,6 +15,7 @@ from emberflow.local.hadoop import LocalHadoop
 from tests.hadoop.yarn_jobs import command, environment, pack_environment, report_of, submit
 
 HERE = Path(__file__).parent
+CLI = "org.apache.hadoop.yarn.client.cli"
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -84,7 +85,11 @@ def test_a_program_trains_with_its_driver_outside(
 @pytest.mark.parametrize(
     ("way", "words"),
     [
-        ("executor", ["Exit status: 137"]),
+        (
+            "memory",
+            ["exceeding physical memory limits", "spark.executor.memoryOverhead", "I take two gigabytes"],
+        ),
+        ("executor", ["Exit status: 137", "Last lines of its log:"]),
         ("node", ["was killed by SIGKILL"]),
     ],
 )
@@ -99,7 +104,7 @@ def test_a_lost_node_is_an_error_with_yarns_reason_and_where_its_logs_are(
     for word in [*words, f"YARN: {application} is RUNNING", f"yarn logs -applicationId {application}"]:
         assert word in found["error"]
     assert containers_of(hadoop) == []
-    logs = hadoop.run_command("org.apache.hadoop.yarn.client.cli.LogsCLI", "-applicationId", application)
+    logs = hadoop.run_command(f"{CLI}.LogsCLI", "-applicationId", application)
     assert "LogType:stderr" in logs.output.replace(" ", "")
 
 
@@ -120,9 +125,10 @@ def test_an_application_that_is_killed_in_yarn_says_so(
             if "the nodes are up" in line:
                 break
         application = next(word for word in said.split() if word.startswith("application_"))
-        hadoop.run_command("org.apache.hadoop.yarn.client.cli.ApplicationCLI", "-kill", application)
+        killed = hadoop.run_command(f"{CLI}.ApplicationCLI", "application", "-kill", application)
+        assert killed.code == 0, killed
         said += process.stdout.read()
-    assert f"YARN: {application} is KILLED, KILLED: " in said
+    assert f"YARN: {application} is KILLED, KILLED: " in said, said
     assert "killed by user" in said
     assert containers_of(hadoop) == []
 

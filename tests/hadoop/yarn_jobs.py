@@ -17,6 +17,7 @@ SMALL = {
     "spark.driver.memory": "512m",
     "spark.yarn.am.memory": "512m",
     "spark.executor.memory": "512m",
+    "spark.executor.memoryOverhead": "1g",
     "spark.task.maxFailures": "1",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.pyspark.python": "./environment/bin/python",

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from emberflow.errors import ClusterError
 
 LOOPBACK = "127.0.0.1"
-MEMORY = 8192  # megabytes that YARN gives to containers
+MEMORY = 12288  # megabytes that YARN gives to containers
 CORES = 8
 
 # Below the ports that kernels give to outgoing connections: a chosen one stays free until its server is up.
@@ -93,7 +93,9 @@ def spark_settings() -> dict[str, str]:
         "spark.executor.instances": "2",
         "spark.executor.cores": "1",
         "spark.executor.memory": "1g",
-        "spark.executor.memoryOverhead": "1g",  # TensorFlow's memory is outside of the JVM's
+        # Python's and TensorFlow's memory is outside of the JVMs', and YARN ends containers that take more.
+        "spark.executor.memoryOverhead": "2g",
+        "spark.driver.memoryOverhead": "1g",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # jobs wait for all executors
         "spark.yarn.maxAppAttempts": "1",
     }
@@ -150,11 +152,16 @@ def _yarn(ports: HadoopPorts, data: Path) -> dict[str, str]:
         f"{node}.log-dirs": str(data / "container-logs"),
         f"{node}.resource.memory-mb": str(MEMORY),
         f"{node}.resource.cpu-vcores": str(CORES),
+        # Hadoop's default leaves memory to control groups of the kernel, which this YARN has not: nobody would end a
+        # container that takes too much.
+        f"{node}.resource.memory.enforced": "false",
         # JVMs and TensorFlow reserve far more addresses than they use memory.
         f"{node}.vmem-check-enabled": "false",
         f"{node}.container-monitor.interval-ms": "500",
         f"{node}.disk-health-checker.enable": "false",  # a disk that is nearly full would be taken out of service
         f"{node}.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,TZ,SPARK_LOCAL_IP",
+        # By default in /tmp, where it would stay.
+        "yarn.node-attribute.fs-store.root-dir": (data / "node-attributes").as_uri(),
         "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
         "yarn.scheduler.minimum-allocation-mb": "128",
         "yarn.scheduler.maximum-allocation-mb": str(MEMORY),
