@@ -36,15 +36,17 @@ from emberflow.run_parallel import run_parallel
 if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
-    from emberflow.ml import KerasEstimator, KerasModel
+    from emberflow.ml import FunctionEstimator, KerasEstimator, KerasModel, SavedModelTransformer
     from emberflow.strategies.parameter_server.embedding import ShardedEmbedding
     from emberflow.tfrecord.tfrecords import TFRecords
 
 # Imported when they are first used: what they need takes longer to import than all the rest.
 _LATER = {
+    "FunctionEstimator": "emberflow.ml",
     "KerasEstimator": "emberflow.ml",
     "KerasModel": "emberflow.ml",
     "Parquet": "emberflow._feed.parquet",
+    "SavedModelTransformer": "emberflow.ml",
     "ShardedEmbedding": "emberflow.strategies.parameter_server.embedding",
     "TFRecords": "emberflow.tfrecord.tfrecords",
 }
@@ -56,6 +58,7 @@ __all__ = [
     "DataError",
     "EmberflowError",
     "EncryptionError",
+    "FunctionEstimator",
     "KerasEstimator",
     "KerasModel",
     "Metric",
@@ -68,6 +71,7 @@ __all__ = [
     "Report",
     "Result",
     "RunCancelledError",
+    "SavedModelTransformer",
     "ShardedEmbedding",
     "ShippingError",
     "StartTimeoutError",

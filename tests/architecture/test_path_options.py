@@ -16,7 +16,7 @@ import emberflow
 from emberflow import _names, tfrecord
 from emberflow._node.context import Context
 from emberflow.cli.main import app
-from emberflow.ml import KerasEstimator, KerasModel
+from emberflow.ml import FunctionEstimator, KerasEstimator, KerasModel, SavedModelTransformer
 
 SOURCE = Path(emberflow.__file__).parent
 RESOLVERS = {
@@ -60,7 +60,7 @@ RESOLVED = {
     "KerasEstimator.checkpointDir": "_driver/paths.py::with_resolved_paths",
     "KerasEstimator.spoolDir": OWN + "local disk of each host",
     "KerasEstimator.save.path": "ml/saving.py::save",
-    "KerasEstimator.load.path": "ml/saving.py::load_estimator",
+    "KerasEstimator.load.path": "ml/keras_saving.py::load_estimator",
     "KerasEstimator.fitStream.checkpointDir": "ml/stream_fit.py::fit_stream",
     "KerasEstimator.fitStream.publishTo": "ml/stream_fit.py::fit_stream",
     "KerasEstimator.fitStream.publishEvery": OWN + "a count",
@@ -68,9 +68,19 @@ RESOLVED = {
     "KerasEstimator.fitFiles.validation": "ml/file_fit.py::fit_files",
     "KerasEstimator.evaluation": "ml/estimator.py::_describe",
     "KerasModel.save.path": "ml/saving.py::save",
-    "KerasModel.load.path": "ml/saving.py::load_model",
+    "KerasModel.load.path": "ml/keras_saving.py::load_model",
     "KerasModel.publish.publishTo": "ml/publishing.py::publish_next",
     "KerasModel.plot.path": OWN + "a picture",
+    "FunctionEstimator.outputs": OWN + "names of columns",
+    "FunctionEstimator.tensorboardDir": "_driver/paths.py::with_resolved_paths",
+    "FunctionEstimator.checkpointDir": "_driver/paths.py::with_resolved_paths",
+    "FunctionEstimator.spoolDir": OWN + "local disk of each host",
+    "FunctionEstimator.save.path": "ml/saving.py::save",
+    "FunctionEstimator.load.path": "ml/function_estimator.py::load",
+    "SavedModelTransformer.path": "ml/saved_model_transformer.py::_transform",
+    "SavedModelTransformer.outputs": OWN + "names of columns",
+    "SavedModelTransformer.save.path": "ml/saving.py::save",
+    "SavedModelTransformer.load.path": "ml/saved_model_transformer.py::load",
     "Context.absolute_path.path": "_node/storage_access.py::absolute_path",
     "Context.open.path": "_node/storage_access.py::open",
     "Context.export.path": "_node/storage_access.py::export",
@@ -113,15 +123,19 @@ RECEIVES = {
     "tfrecord/spark_writer.py": "tfrecord/spark_source.py",
     "tfrecord/task_output.py": "tfrecord/spark_source.py",
     "ml/evaluation.py": "ml/estimator.py",
+    "ml/function_training.py": "_node/storage_access.py",
 }
 
 
 def callables() -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name in ("run", "cluster", "predict", "run_parallel", "Parquet", "TFRecords", "KerasEstimator"):
+    for name in ("run", "cluster", "predict", "run_parallel", "Parquet", "TFRecords"):
+        yield name, getattr(emberflow, name)
+    for name in ("KerasEstimator", "FunctionEstimator", "SavedModelTransformer"):
         yield name, getattr(emberflow, name)
     for name in tfrecord.__all__:
         yield f"tfrecord.{name}", getattr(tfrecord, name)
-    for kind in (emberflow.Cluster, KerasEstimator, KerasModel, Context):
+    stages = (KerasEstimator, KerasModel, FunctionEstimator, SavedModelTransformer)
+    for kind in (emberflow.Cluster, *stages, Context):
         for name, value in inspect.getmembers(kind, callable):
             function = getattr(value, "__func__", value)
             is_ours = str(getattr(function, "__module__", "")).startswith("emberflow")

@@ -173,6 +173,7 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/data-parallel.md": small_images,
     "docs/estimator.md": features_and_label,
     "docs/feeding.md": features_and_label,
+    "docs/function-estimator.md": features_and_label,
     "docs/hadoop-tfrecord.md": records,
     "docs/live.md": days,
     "docs/predict.md": models_to_score,

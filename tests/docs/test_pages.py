@@ -26,6 +26,7 @@ LARGE = {  # pages whose programs need more than two slots, or GPUs
 }
 LONG = {  # several runs or commands; other tests show the same in make test
     "docs/feeding.md",
+    "docs/function-estimator.md",
     "docs/live.md",
     "docs/predict.md",
     "docs/security.md",

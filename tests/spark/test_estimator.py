@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import emberflow as ef
+from emberflow.ml.validation_rows import split_rows
 from tests.spark.keras_models import (
     KillOnce,
     flower_model,
@@ -246,7 +247,7 @@ def test_each_row_trains_or_validates_also_without_an_indicator(spark_cluster: "
     marks = [(number, [True, False, None][number % 3]) for number in range(30)]
     rows = spark_cluster.createDataFrame(marks, "x int, held_out boolean")
     stage = estimator(featuresCol="x", labelCol="x", featuresCols=[], validationIndicatorCol="held_out")
-    data = stage._split(rows, stage._columns(rows))
+    data = split_rows(stage, rows, ["x"])
     validation = sorted(row["x"] for row in data["validation"].collect())
     assert validation == list(range(0, 30, 3))
     train = sorted(row["x"] for row in data["train"].collect())

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 from pyspark import keyword_only
 from pyspark.ml import Estimator
-from pyspark.ml.util import MLWritable
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._driver.paths import resolve_path
@@ -19,17 +18,18 @@ from emberflow._names import check_arguments, names_checked
 from emberflow._score.model_versions import KEEP_VERSIONS
 from emberflow.config import Count
 from emberflow.errors import ConfigError
+from emberflow.ml.keras_saving import EstimatorWriter, load_estimator
 from emberflow.ml.model import KerasModel
 from emberflow.ml.model_columns import TrainingColumns, tensors_of
-from emberflow.ml.params import TrainingParams, check_param_map, defaults_of, with_accessors
+from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
-from emberflow.ml.saving import EstimatorWriter, StageReader, load_estimator
+from emberflow.ml.saved_stage import SavedStage
 from emberflow.ml.schema_checks import check_columns, check_evaluation, check_inputs
 from emberflow.ml.training import Trained, TrainFunction, Training, file_of
+from emberflow.ml.validation_rows import split_rows
 from emberflow.run import run
 
 if TYPE_CHECKING:
-    from pyspark.ml._typing import ParamMap
     from pyspark.sql import DataFrame, SparkSession
 
     from emberflow._feed.file_source import FileSource
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @with_accessors
-class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritable):
+class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStage):
     """Train a Keras model on the rows of a DataFrame, with one or many workers.
 
     Every row is seen exactly once in each epoch. Training is synchronous data parallel, unless `strategy` says
@@ -106,6 +106,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         >>> estimator.fit(train_df).transform(test_df)  # doctest: +SKIP
     """
 
+    _writer = EstimatorWriter
     _input_kwargs: dict[str, Any]
 
     @names_checked
@@ -186,15 +187,6 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
             self.setEvaluation(params["evaluation"])
         return self._set_passed(params)
 
-    def _set_passed(self, given: dict[str, Any]) -> "KerasEstimator":
-        passed = {name: value for name, value in given.items() if value is not None}
-        return self._set(**{name: value for name, value in passed.items() if self.hasParam(name)})
-
-    def copy(self, extra: "ParamMap | None" = None) -> "KerasEstimator":
-        """Return a copy with other values of some Params; ``fit(df, params)`` uses it."""
-        check_param_map(self, extra or {})
-        return super().copy(extra)
-
     def setModel(self, model: "Callable[[], Any] | Any") -> "KerasEstimator":
         """Set the compiled Keras model, or the function that builds one."""
         self.model = model
@@ -214,19 +206,6 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         """Set the files that an evaluator evaluates checkpoints on; they are not saved with the estimator."""
         self.evaluation = evaluation
         return self
-
-    def write(self) -> EstimatorWriter:  # type: ignore[override] # Spark's own needs the JVM
-        """Return a writer: ``write().overwrite().save(path)``."""
-        return EstimatorWriter(self)
-
-    def save(self, path: str) -> None:
-        """Save this estimator; a path that exists is an error."""
-        self.write().save(path)
-
-    @classmethod
-    def read(cls) -> StageReader:
-        """Return a reader: ``read().load(path)``."""
-        return StageReader(cls.load)
 
     @classmethod
     def load(cls, path: str, *, trusted: bool = False) -> "KerasEstimator":
@@ -327,7 +306,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
     def _training(self, dataset: "DataFrame") -> "tuple[Training, dict[str, DataFrame]]":
         """Return the description of the training, and the rows by name."""
         columns = self._columns(dataset)
-        data = self._split(dataset, columns)
+        needed = [*columns.features, *columns.labels, *([columns.weight] if columns.weight else [])]
+        data = split_rows(self, dataset, needed)
         return self._describe(columns, has_validation="validation" in data), data
 
     def _describe(self, columns: TrainingColumns, *, has_validation: bool) -> Training:
@@ -397,23 +377,3 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, MLWritabl
         if hasattr(self.model, "compile"):  # what a function builds is known on the nodes only
             check_inputs(dataset.schema, columns, tensors_of(self.model)[0])
         return columns
-
-    def _split(self, dataset: "DataFrame", columns: TrainingColumns) -> "dict[str, DataFrame]":
-        """Return the rows to train on, and those to validate on if there are any."""
-        from pyspark.sql import functions as F
-
-        wanted = [*columns.features, *columns.labels, *([columns.weight] if columns.weight else [])]
-        needed = [F.col(f"`{name}`") for name in dict.fromkeys(wanted)]
-        if self.isDefined("validationIndicatorCol"):
-            indicator = F.col(f"`{self.getOrDefault('validationIndicatorCol')}`")
-            held_out = F.coalesce(indicator, F.lit(False))  # a row without an indicator is trained on
-            return {
-                "train": dataset.filter(~held_out).select(*needed),
-                "validation": dataset.filter(held_out).select(*needed),
-            }
-        share = self.getOrDefault("validationSplit")
-        rows = dataset.select(*needed)
-        if not share:
-            return {"train": rows}
-        first, second = rows.randomSplit([1.0 - share, share], seed=self.getOrDefault("seed"))
-        return {"train": first, "validation": second}

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.ml import Model
 from pyspark.ml.param import TypeConverters
-from pyspark.ml.util import MLWritable
 
 from emberflow._score.model_versions import KEEP_VERSIONS, KerasVersions
 from emberflow.errors import ConfigError
+from emberflow.ml.keras_saving import ModelWriter, load_model
 from emberflow.ml.model_columns import tensors_of
 from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.params import ColumnParams, declare, with_accessors
-from emberflow.ml.saving import ModelWriter, StageReader, load_model
+from emberflow.ml.saved_stage import SavedStage
 from emberflow.ml.training import Trained, model_of
 from emberflow.predict import predict
 
@@ -25,7 +25,7 @@ RAW = "__ef_raw"
 
 
 @with_accessors
-class KerasModel(Model, ColumnParams, MLWritable):
+class KerasModel(Model, ColumnParams, SavedStage):
     """A trained Keras model that scores DataFrames.
 
     ``transform`` keeps the DataFrame's columns and adds `predictionCol`, a double (the class index for cross-entropy
@@ -38,6 +38,7 @@ class KerasModel(Model, ColumnParams, MLWritable):
         versions: The folder of versions that it was loaded from, else empty; streams are scored with the newest one.
     """
 
+    _writer = ModelWriter
     gpusPerTask = declare("gpusPerTask", "GPUs of each task that scores, its own", TypeConverters.toInt)
 
     def __init__(self, *, trained: Trained, result: "Result | None" = None, versions: str = "") -> None:
@@ -90,19 +91,6 @@ class KerasModel(Model, ColumnParams, MLWritable):
             axes.legend(frameon=False)
         figure.savefig(path, dpi=120)
         return str(Path(path))
-
-    def write(self) -> ModelWriter:  # type: ignore[override] # Spark's own needs the JVM
-        """Return a writer: ``write().overwrite().save(path)``."""
-        return ModelWriter(self)
-
-    def save(self, path: str) -> None:
-        """Save this model; a path that exists is an error."""
-        self.write().save(path)
-
-    @classmethod
-    def read(cls) -> StageReader:
-        """Return a reader: ``read().load(path)``."""
-        return StageReader(cls.load)
 
     @classmethod
     def load(cls, path: str) -> "KerasModel":

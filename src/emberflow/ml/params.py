@@ -1,8 +1,9 @@
 """The Params of estimator and model, with their setters and getters."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.param.shared import (
@@ -22,6 +23,10 @@ from emberflow.config import check_count
 from emberflow.errors import ConfigError, UnknownNameError
 from emberflow.strategies.periodic.combiners import check_combiner
 
+if TYPE_CHECKING:
+    from pyspark.ml._typing import ParamMap
+
+P = ParamSpec("P")
 Stage = TypeVar("Stage", bound=type)
 
 
@@ -62,8 +67,21 @@ def defaults_of(cls: type) -> dict[str, Any]:
     return {
         name: parameter.default
         for name, parameter in signature.parameters.items()
-        if isinstance(getattr(cls, name, None), Param) and parameter.default is not None
+        if isinstance(getattr(cls, name, None), Param)
+        and parameter.default not in (None, inspect.Parameter.empty)
     }
+
+
+def arguments_kept(init: Callable[P, None]) -> Callable[P, None]:
+    """Keep what is passed by name in `_input_kwargs`, like Spark's `keyword_only`, which refuses all by position."""
+
+    @functools.wraps(init)
+    def kept(*args: P.args, **kwargs: P.kwargs) -> None:
+        stage: Any = args[0]
+        stage._input_kwargs = kwargs  # noqa: SLF001 - as Spark names it
+        init(*args, **kwargs)
+
+    return kept
 
 
 def declare(name: str, doc: str, converter: Callable[[Any], Any] | None = None) -> "Param[Any]":
@@ -78,8 +96,8 @@ def check_param_map(stage: Params, params: Mapping[Any, Any]) -> None:
         if not isinstance(key, Param):
             meant = closest(str(key), names) or names[0]
             raise UnknownNameError(
-                f"`params` must map Params of the estimator to values. Received: {key!r}.",
-                fix=f"Did you mean estimator.{meant}? Pass {{estimator.{meant}: {params[key]!r}}}.",
+                f"`params` must map Params of the stage to values. Received: {key!r}.",
+                fix=f"Did you mean stage.{meant}? Pass {{stage.{meant}: {params[key]!r}}}.",
             )
 
 
@@ -133,8 +151,29 @@ def to_keras_config(value: Any) -> Any:
     return keras.saving.serialize_keras_object(value)
 
 
+class NamedParams(Params):
+    """Params that are passed by name: those that a stage does not have are refused, and None means not set."""
+
+    def copy(self, extra: "ParamMap | None" = None) -> Self:
+        """Return a copy with other values of some Params; ``fit(df, params)`` uses it."""
+        check_param_map(self, extra or {})
+        return super().copy(extra)
+
+    def _set_passed(self, given: Mapping[str, Any]) -> Self:
+        passed = {name: value for name, value in given.items() if value is not None}
+        return self._set(**{name: value for name, value in passed.items() if self.hasParam(name)})
+
+
+class ValidationParams(NamedParams, HasValidationIndicatorCol, HasSeed):
+    """Which rows are held out of the training."""
+
+    validationSplit = declare(
+        "validationSplit", "share of the rows to validate on, selected by `seed`", to_share
+    )
+
+
 class ColumnParams(
-    HasFeaturesCol, HasLabelCol, HasPredictionCol, HasRawPredictionCol, HasProbabilityCol, Params
+    NamedParams, HasFeaturesCol, HasLabelCol, HasPredictionCol, HasRawPredictionCol, HasProbabilityCol
 ):
     """The Params that estimator and model share."""
 
@@ -160,12 +199,9 @@ class ColumnParams(
         return list(several) or [self.getOrDefault("labelCol")]
 
 
-class TrainingParams(ColumnParams, HasWeightCol, HasValidationIndicatorCol, HasSeed):
+class TrainingParams(ColumnParams, HasWeightCol, ValidationParams):
     """What is trained, on which rows, and how often. Only the estimator has these."""
 
-    validationSplit = declare(
-        "validationSplit", "share of the rows to validate on, selected by `seed`", to_share
-    )
     epochs = declare("epochs", "passes over the rows", TypeConverters.toInt)
     shuffle = declare("shuffle", "whether each epoch has its own order", TypeConverters.toBoolean)
     exact = declare(

@@ -13,7 +13,8 @@ from emberflow._score.model_versions import KERAS_FILE, is_model, newest_version
 from emberflow._score.saved_model import FILE
 from emberflow.config import check_count
 from emberflow.errors import StorageError
-from emberflow.ml.saving import describe_trained, write_metadata
+from emberflow.ml.keras_saving import describe_trained
+from emberflow.ml.saving import write_metadata
 
 if TYPE_CHECKING:
     from emberflow.ml.model import KerasModel

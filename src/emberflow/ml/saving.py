@@ -1,44 +1,24 @@
-"""Saving and loading estimator and model as one folder, through the storage layer, without the JVM.
+"""Saving and loading a stage as one folder, through the storage layer, without the JVM.
 
 metadata/part-00000   what Spark's Pipeline reads (class, uid, Params), and our own metadata
-model.keras           the Keras model
-saved_model/          the same model for serving, with its signature (KerasModel only)
-builder.pickle        the function that builds the model: code, loaded only when trusted (KerasEstimator only)
-callbacks.pickle      callbacks: the same
+*                     the files of this kind of stage
 """
 
 import json
-import pickle
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Collection
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import cloudpickle
+from typing import Any, TypeVar
 
 from emberflow import storage
-from emberflow._choices import one_of
 from emberflow._driver.paths import resolve_path
-from emberflow._score.model_versions import KERAS_FILE, newest_version
 from emberflow.errors import ConfigError, StorageError
-from emberflow.ml.model_outputs import ModelOutput
-from emberflow.ml.training import Trained, file_of
-from emberflow.strategies.periodic.combiners import NAMES
-
-if TYPE_CHECKING:
-    from emberflow.ml.estimator import KerasEstimator
-    from emberflow.ml.model import KerasModel
 
 FORMAT = 1  # of the saved files, so that a later version can tell what it reads
 METADATA = "metadata/part-00000"
 SAVED_MODEL = "saved_model"
-BUILDER = "builder.pickle"
-CALLBACKS = "callbacks.pickle"
-OUTPUTS = "answers"  # the key in the files of format 1
-PADDING = "padding"
 PACKAGES = ("emberflow", "keras", "tensorflow", "pyspark")
 
 AnyStage = TypeVar("AnyStage")
@@ -83,38 +63,6 @@ class StageWriter:
         raise NotImplementedError
 
 
-class ModelWriter(StageWriter):
-    """Saves a KerasModel."""
-
-    def _fill(self, folder: Path) -> dict[str, Any]:
-        model: KerasModel = self._instance
-        (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
-        model.keras().export(str(folder / SAVED_MODEL), verbose=False)
-        return describe_trained(model.trained)
-
-
-class EstimatorWriter(StageWriter):
-    """Saves a KerasEstimator."""
-
-    def _fill(self, folder: Path) -> dict[str, Any]:
-        estimator: KerasEstimator = self._instance
-        if callable(estimator.getOrDefault("combiner")):
-            raise ConfigError(
-                "A combiner must be a name to be saved. Received: a function.",
-                fix=f"Set combiner to {one_of(NAMES)} before saving, and your function again after loading.",
-            )
-        is_code = callable(estimator.model) and not hasattr(estimator.model, "compile")
-        if is_code:
-            from emberflow._driver.shipping import ship
-
-            (folder / BUILDER).write_bytes(ship(estimator.model, is_connect=False))
-        elif estimator.model is not None:
-            (folder / KERAS_FILE).write_bytes(file_of(estimator.model))
-        if estimator.callbacks:
-            (folder / CALLBACKS).write_bytes(cloudpickle.dumps(estimator.callbacks))
-        return {"has_code": is_code or bool(estimator.callbacks)}
-
-
 class StageReader:
     """The methods of Spark's MLReader, without the JVM."""
 
@@ -130,13 +78,6 @@ class StageReader:
         return self._load(path)
 
 
-def describe_trained(trained: Trained) -> dict[str, Any]:
-    """Return what the metadata of a KerasModel holds beside its Params."""
-    outputs = [asdict(output) for output in trained.outputs]
-    padding = {"to": dict(trained.pad_to), "value": trained.pad_value}
-    return {"history": trained.history, OUTPUTS: outputs, PADDING: padding}
-
-
 def write_metadata(folder: Path, instance: Any, extra: dict[str, Any]) -> None:
     """Write what Spark's Pipeline reads of a stage, and our own metadata."""
     (folder / "metadata").mkdir()
@@ -144,47 +85,38 @@ def write_metadata(folder: Path, instance: Any, extra: dict[str, Any]) -> None:
     (folder / "metadata" / "_SUCCESS").touch()
 
 
-def load_model(cls: type["KerasModel"], path: str) -> "KerasModel":
-    """Load what `ModelWriter` saved, or the newest of the versions in a folder."""
-    path = resolve_path(None, path)
-    newest = None if storage.exists(storage.join(path, METADATA)) else newest_version(path)
-    folder = path if newest is None else newest.path
-    with storage.reading_folder(folder):
-        metadata = _read_metadata(folder)
-        keras_file = storage.read_bytes(storage.join(folder, KERAS_FILE))
-    ours = metadata["emberflow"]
-    trained = Trained(
-        keras_file=keras_file,
-        history=ours["history"],
-        outputs=tuple(ModelOutput(**output) for output in ours[OUTPUTS]),
-        pad_to=ours.get(PADDING, {}).get("to", {}),
-        pad_value=ours.get(PADDING, {}).get("value"),
-    )
-    return _with_params(cls(trained=trained, versions="" if newest is None else path), metadata)
+def read_metadata(cls: type, path: str) -> dict[str, Any]:
+    """Return the metadata of a saved stage of this class."""
+    file = storage.join(path, METADATA)
+    if not storage.exists(file):
+        raise StorageError(
+            f"{path} must hold a saved {cls.__name__}. Received: a folder without {METADATA}.",
+            fix="Pass the path that was passed to save().",
+        )
+    metadata: dict[str, Any] = json.loads(storage.read_bytes(file))
+    kind = metadata["class"].rpartition(".")[2]
+    if kind != cls.__name__:
+        raise StorageError(
+            f"{path} must hold a saved {cls.__name__}. Received: a saved {kind}.",
+            fix=f"Load it with {kind}.load(path).",
+        )
+    return metadata
 
 
-def load_estimator(cls: type["KerasEstimator"], path: str, *, trusted: bool) -> "KerasEstimator":
-    """Load what `EstimatorWriter` saved; code only when trusted."""
-    from emberflow.ml.training import model_of
-
-    path = resolve_path(None, path)
-    with storage.reading_folder(path):
-        metadata = _read_metadata(path)
-        files = {name: storage.join(path, name) for name in (BUILDER, KERAS_FILE, CALLBACKS)}
-        present = {name: storage.read_bytes(file) for name, file in files.items() if storage.exists(file)}
-    code = present.keys() & {BUILDER, CALLBACKS}  # by the files that exist: the metadata may be wrong
+def check_trusted(cls: type, path: str, code: Collection[str], *, trusted: bool) -> None:
+    """Refuse files with code, unless the user trusts them."""
     if code and not trusted:
         raise ConfigError(
             f"The code in {path} must be trusted to be loaded ({', '.join(sorted(code))}). Received: trusted=False.",
-            fix="If you trust its origin, call KerasEstimator.load(path, trusted=True).",
+            fix=f"If you trust its origin, call {cls.__name__}.load(path, trusted=True).",
         )
-    estimator = cls()
-    for name, decode in ((BUILDER, pickle.loads), (KERAS_FILE, model_of)):
-        if name in present:
-            estimator.setModel(decode(present[name]))
-    if CALLBACKS in present:
-        estimator.setCallbacks(pickle.loads(present[CALLBACKS]))
-    return _with_params(estimator, metadata)
+
+
+def with_params(stage: AnyStage, metadata: dict[str, Any]) -> AnyStage:
+    """Return the stage with the uid and the Params that were saved."""
+    stage._resetUid(metadata["uid"])  # type: ignore[attr-defined] # noqa: SLF001
+    stage._set(**metadata["paramMap"])  # type: ignore[attr-defined] # noqa: SLF001
+    return stage
 
 
 def _metadata(instance: Any) -> dict[str, Any]:
@@ -203,20 +135,3 @@ def _metadata(instance: Any) -> dict[str, Any]:
         "format": FORMAT,
         "versions": {name: version(name) for name in PACKAGES},
     }
-
-
-def _read_metadata(path: str) -> dict[str, Any]:
-    file = storage.join(path, METADATA)
-    if not storage.exists(file):
-        raise StorageError(
-            f"{path} must hold a saved KerasEstimator or KerasModel. Received: a folder without {METADATA}.",
-            fix="Pass the path that was passed to save().",
-        )
-    metadata: dict[str, Any] = json.loads(storage.read_bytes(file))
-    return metadata
-
-
-def _with_params(stage: AnyStage, metadata: dict[str, Any]) -> AnyStage:
-    stage._resetUid(metadata["uid"])  # type: ignore[attr-defined] # noqa: SLF001
-    stage._set(**metadata["paramMap"])  # type: ignore[attr-defined] # noqa: SLF001
-    return stage

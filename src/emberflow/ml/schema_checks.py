@@ -27,7 +27,7 @@ def check_columns(
 ) -> None:
     """Refuse columns that are missing, and labels, weights or an indicator of a type that cannot be one."""
     wanted = [*features, *labels, *(name for name in (weight, indicator) if name)]
-    _check_present(dataset.columns, wanted)
+    check_present(dataset.columns, wanted, "featuresCol, labelCol and weightCol")
     kinds = dict(dataset.dtypes)
     for label in labels:
         if _holds(kinds[label], NO_NUMBERS):
@@ -41,10 +41,16 @@ def check_columns(
             f"A weight column must hold one number in each row. Received: {weight!r} of type {kinds[weight]}.",
             fix=f'Cast it: df.withColumn("{weight}", df["{weight}"].cast("float")).',
         )
-    if indicator and kinds[indicator] != "boolean":
+    if indicator:
+        check_indicator(dataset, indicator)
+
+
+def check_indicator(dataset: "DataFrame", indicator: str) -> None:
+    """Refuse an indicator of another type than boolean."""
+    kind = dict(dataset.dtypes)[indicator]
+    if kind != "boolean":
         raise DataError(
-            "A validation indicator column must be boolean. "
-            f"Received: {indicator!r} of type {kinds[indicator]}.",
+            f"A validation indicator column must be boolean. Received: {indicator!r} of type {kind}.",
             fix=f'Cast it: df.withColumn("{indicator}", df["{indicator}"].cast("boolean")).',
         )
 
@@ -99,14 +105,14 @@ def wrong_width(name: str, tensor: Tensor, received: str, width: int | None) -> 
     )
 
 
-def _check_present(columns: Sequence[str], wanted: Sequence[str]) -> None:
+def check_present(columns: Sequence[str], wanted: Sequence[str], params: str) -> None:
+    """Refuse columns that the DataFrame does not have; `params` are those that name them."""
     missing = [name for name in wanted if name not in columns]
     if missing:
         meant = closest(missing[0], columns)
         raise ConfigError(
             f"The DataFrame must have the columns {list(wanted)}. Received: {columns}, without {missing}.",
-            fix=(f"Did you mean {meant!r}? " if meant else "")
-            + "Set featuresCol, labelCol and weightCol to columns of the DataFrame.",
+            fix=(f"Did you mean {meant!r}? " if meant else "") + f"Set {params} to columns of the DataFrame.",
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberflow._score.model_versions import KERAS_FILE
-from emberflow.ml.saving import describe_trained
+from emberflow.ml.keras_saving import describe_trained
 from emberflow.ml.training import Training, build_from, callbacks_of, make_dataset, make_model, trained_of
 
 if TYPE_CHECKING:
