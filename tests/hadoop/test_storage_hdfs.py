@@ -1,14 +1,17 @@
 """The storage layer on a real HDFS: what goes up and comes down, and what each fault tells."""
 
 import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emberflow import storage
+from emberflow._plan import deadlines
 from emberflow.errors import StorageError
 from emberflow.local.hadoop import LocalHadoop
 from emberflow.storage.failures import FAILURES
@@ -141,9 +144,12 @@ def test_a_quota_of_hdfs_is_named(hdfs: LocalHadoop, root: str, folder: Path, qu
 
 @pytest.mark.full
 @pytest.mark.fault
-def test_safe_mode_is_named_and_may_pass(hdfs: LocalHadoop, root: str, folder: Path, tmp_path: Path) -> None:
+def test_safe_mode_without_end_is_named(
+    hdfs: LocalHadoop, root: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = storage.join(root, "model")
     storage.put_folder(folder, target)
+    monkeypatch.setattr(deadlines, "OUTAGE_TIMEOUT", 3.0)
     assert hdfs.run_command(ADMIN, "-safemode", "enter").code == 0
     try:
         failing(target, folder, "safe_mode")
@@ -164,7 +170,9 @@ def test_a_file_in_place_of_a_folder_is_named(root: str, folder: Path) -> None:
 @pytest.mark.fault
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:8020"])
 def test_an_address_without_a_name_node_is_named(address: str, folder: Path) -> None:
+    began = time.monotonic()
     failing(f"hdfs://{address}/model", folder, "unreachable")
+    assert time.monotonic() - began < deadlines.OUTAGE_TIMEOUT / 4, "it waited as for an HDFS that was there"
 
 
 @pytest.fixture
@@ -201,6 +209,7 @@ def test_a_data_node_stopped_during_an_upload_is_named_and_leaves_the_old_folder
     before = files_of(folder)
     (folder / "0.bin").write_text("other")
     during_upload(hdfs.stop_data_node)
+    monkeypatch.setattr(deadlines, "OUTAGE_TIMEOUT", 3.0)
     try:
         failing(target, folder, "no_data_node")
     finally:
@@ -211,3 +220,64 @@ def test_a_data_node_stopped_during_an_upload_is_named_and_leaves_the_old_folder
     assert files_of(tmp_path / "back") == before
     storage.put_folder(folder, target)
     assert storage.read_bytes(storage.join(target, "0.bin")) == b"other"
+
+
+def check_outlasting(
+    root: str,
+    folder: Path,
+    back: Path,
+    during_upload: Any,
+    begin: Callable[[], object],
+    end: Callable[[], object],
+) -> None:
+    """A folder replaces another during an outage, which ends after some time: it is there, whole."""
+    target = storage.join(root, "model")
+    storage.put_folder(folder, target)
+    (folder / "0.bin").write_text("other")
+    ended: list[Future[object]] = []
+
+    def outage() -> None:
+        begin()
+        ended.append(pool.submit(end))
+
+    with ThreadPoolExecutor(1) as pool:
+        during_upload(outage)
+        storage.put_folder(folder, target)
+        ended[0].result()
+    assert storage.list_folder(root) == [target]
+    storage.get_folder(target, back)
+    assert files_of(back) == files_of(folder)
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_an_upload_outlasts_a_data_node_that_starts_again(
+    hdfs: LocalHadoop, root: str, folder: Path, tmp_path: Path, during_upload: Any
+) -> None:
+    check_outlasting(
+        root, folder, tmp_path / "back", during_upload, hdfs.stop_data_node, hdfs.start_data_node
+    )
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_an_upload_outlasts_a_name_node_that_starts_again(
+    hdfs: LocalHadoop, root: str, folder: Path, tmp_path: Path, during_upload: Any
+) -> None:
+    """It is killed while files are written, and in safe mode until its data node has reported its blocks."""
+    check_outlasting(
+        root, folder, tmp_path / "back", during_upload, hdfs.stop_name_node, hdfs.start_name_node
+    )
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_an_upload_outlasts_safe_mode(
+    hdfs: LocalHadoop, root: str, folder: Path, tmp_path: Path, during_upload: Any
+) -> None:
+    def safe_mode(state: str) -> None:
+        assert hdfs.run_command(ADMIN, "-safemode", state).code == 0
+
+    check_outlasting(
+        root, folder, tmp_path / "back", during_upload, lambda: safe_mode("enter"), lambda: safe_mode("leave")
+    )

@@ -21,6 +21,7 @@ class GatedStore(MemoryFileSystem):
     gate = threading.Event()
     begun = threading.Semaphore(0)
     failing: ClassVar[set[str]] = set()
+    error: ClassVar[type[Exception]] = PermissionError
     uploaded: ClassVar[list[tuple[str, bytes]]] = []
     running: ClassVar[set[str]] = set()
 
@@ -35,7 +36,7 @@ class GatedStore(MemoryFileSystem):
             GatedStore.begun.release()
             assert GatedStore.gate.wait(WITHIN)
             if any(name in rpath for name in self.failing):
-                raise PermissionError(f"no permission to write {rpath}")
+                raise self.error(f"no permission to write {rpath}")
             self.pipe_file(rpath, Path(lpath).read_bytes())  # it appears whole, as in every object store
             self.uploaded.append((rpath, self.cat_file(rpath)))
         finally:

@@ -152,11 +152,12 @@ def test_a_failed_upload_is_an_error_in_training_with_path_and_remedy(
         mirror.finish()
 
 
-def test_an_upload_is_tried_again(
+def test_an_upload_that_failed_for_a_reason_that_may_pass_is_tried_again(
     mirror: Mirror, store: type[GatedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deadlines, "UPLOAD_RETRY_PAUSE", 0.1)
     store.failing.add("best")
+    monkeypatch.setattr(store, "error", ConnectionResetError)
     write(mirror.folder(URL, fetch=False) / "best.keras", "x")
     mirror.sync()
     assert store.begun.acquire(timeout=WITHIN)
@@ -164,6 +165,26 @@ def test_an_upload_is_tried_again(
     store.failing.clear()
     mirror.finish()
     assert read("best.keras") == "x"
+
+
+@pytest.mark.parametrize(("error", "tries"), [(PermissionError, 1), (ConnectionResetError, 4)])
+def test_an_upload_is_given_up_at_once_or_after_some_time(
+    mirror: Mirror,
+    store: type[GatedStore],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    tries: int,
+) -> None:
+    monkeypatch.setattr(deadlines, "UPLOAD_RETRY_PAUSE", 0.1)
+    monkeypatch.setattr(
+        deadlines, "UPLOAD_RETRY_TIMEOUT", 3.0
+    )  # pauses of 0.1, 0.4 and 1.6 s; 6.4 is too long
+    monkeypatch.setattr(store, "error", error)
+    store.failing.add("best")
+    write(mirror.folder(URL, fetch=False) / "best.keras", "x")
+    with pytest.raises(StorageError):
+        mirror.finish()
+    assert [store.begun.acquire(blocking=False) for _ in range(tries + 1)] == [True] * tries + [False]
 
 
 def test_an_event_file_that_cannot_be_uploaded_is_a_warning(

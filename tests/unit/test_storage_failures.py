@@ -55,3 +55,9 @@ def test_an_unknown_exception_keeps_its_words() -> None:
 def test_a_missing_file_is_no_failure_of_the_storage(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), translated("x"):
         (tmp_path / "none").read_bytes()
+
+
+def test_an_exception_that_is_its_own_cause_is_read_once() -> None:
+    first, second = OSError("Connection refused"), ValueError("meanwhile")
+    first.__cause__, second.__cause__ = second, first
+    assert failure_of(second) is FAILURES["unreachable"]

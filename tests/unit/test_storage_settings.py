@@ -112,3 +112,14 @@ def test_options_of_s3(settings: dict[str, str], options: dict[str, Any]) -> Non
 def test_options_of_other_stores(url: str, settings: dict[str, str], options: dict[str, Any] | None) -> None:
     found = options_of(url.partition(":")[0], url, settings)
     assert found == (settings if options is None else options)
+
+
+def test_a_process_whose_user_has_no_name_gets_that_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
+    storage.apply_settings(storage.StorageSettings(hadoop={"hadoop.user": "ada"}))
+    assert os.environ["HADOOP_USER_NAME"] == "ada"
+    monkeypatch.delenv("HADOOP_USER_NAME")

@@ -1,8 +1,10 @@
 """Uploads beside the training: one thread, the newest version of each path, and an error that the training sees."""
 
+import posixpath
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,10 +14,10 @@ from emberflow import storage
 from emberflow._plan import deadlines
 from emberflow.errors import StorageError
 from emberflow.storage.failures import translated
+from emberflow.storage.outages import not_waiting
 
 MOST_WAITING = 8  # staged copies on the node's disk; above that the training waits for the storage
 UNFINISHED = ".uploading"  # the end of a hidden file's name on storage that renames
-TRIES = 4  # with the pauses between them, more than a NameNode needs to start again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +129,20 @@ class Uploads:
                 self._changed.notify_all()
 
     def _tried(self, upload: Upload) -> Exception | None:
-        """Upload, again after a failure; return the last failure that the training must see."""
-        for tried in range(1, TRIES + 1):
+        """Upload, again after a failure that may pass; return the last failure that the training must see."""
+        pause, over = deadlines.UPLOAD_RETRY_PAUSE, 0.0
+        while True:
             try:
                 upload.run()
             except Exception as error:  # noqa: BLE001 - the thread that trains raises it
-                if tried == TRIES or self._is_closed.wait(deadlines.UPLOAD_RETRY_PAUSE * 4 ** (tried - 1)):
+                over = over or time.monotonic() + deadlines.UPLOAD_RETRY_TIMEOUT
+                may_pass = isinstance(error, StorageError) and error.is_transient
+                if not may_pass or time.monotonic() + pause > over or self._is_closed.wait(pause):
                     return self._judged(upload, error)
+                pause *= 4
             else:
                 self._warned.discard(upload.url)
                 return None
-        return None
 
     def _judged(self, upload: Upload, error: Exception) -> Exception | None:
         if isinstance(error, FileNotFoundError):
@@ -163,11 +168,13 @@ def put_file(local: Path, url: str) -> None:
     # The same name each time: what a killed node leaves is overwritten by the next upload of this file.
     aside = storage.sibling(url, f".{url.rpartition('/')[2]}{UNFINISHED}")
     try:
-        with translated(url), local.open("rb") as source, storage.open_file(aside, "wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
+        fs, path = storage.file_system(aside)
+        with translated(url):
+            fs.makedirs(posixpath.dirname(path), exist_ok=True)
+            fs.put_file(str(local), path)
         storage.publish(aside, url)
     except BaseException:
-        with suppress(StorageError):
+        with suppress(StorageError), not_waiting():
             storage.delete(aside)
         raise
 
@@ -175,8 +182,9 @@ def put_file(local: Path, url: str) -> None:
 def get_file(url: str, local: Path) -> None:
     """Download one file."""
     local.parent.mkdir(parents=True, exist_ok=True)
-    with translated(url), storage.open_file(url) as source, local.open("wb") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
+    fs, path = storage.file_system(url)
+    with translated(url):
+        fs.get_file(path, str(local))
 
 
 def _delete(staged: Path | None) -> None:

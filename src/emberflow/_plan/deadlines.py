@@ -59,10 +59,17 @@ LAST_STEP_TIMEOUT = 600.0  # The chief's steps in flight end before its function
 EVALUATION_INTERVAL = 1.0  # An evaluator looks for new checkpoints so often: a listing of one folder.
 FINISH_ANSWER_SHARE = 0.25  # Of exchange_timeout: a worker that waits for others hears in time.
 
+# HDFS: `storage`.
+
+OUTAGE_TIMEOUT = 180.0  # A NameNode starts within a minute, and is in safe mode for half a minute after that.
+OUTAGE_POLL = 1.0  # HDFS offers nothing to wait on for the end of its safe mode.
+FAILOVER_PAUSE = 0.5  # Between the four attempts of one call: a wrong address is an error after seconds.
+
 # Remote folders mirrored on a node's disk: `_node`.
 
 UPLOAD_TIMEOUT = 1800.0  # For one file or folder: tens of GB over a slow network.
-UPLOAD_RETRY_PAUSE = 1.0  # Pauses grow by 4: 21 s over all tries, in which a NameNode or a DataNode is back.
+UPLOAD_RETRY_PAUSE = 1.0  # After the first failure that may pass; pauses grow by 4.
+UPLOAD_RETRY_TIMEOUT = 30.0  # From the first failure: HDFS was waited for before that, S3 tried again.
 MIRROR_SCAN_INTERVAL = 10.0  # A file of your own writer is uploaded when it has not changed for so long.
 BATCH_SYNC_INTERVAL = 1.0  # Between steps, files are looked at so often at most: steps may take milliseconds.
 LOGS_INTERVAL = 5.0  # Remote event files are listed so often; TensorBoard looks at its folder as often.

@@ -138,7 +138,15 @@ class LocalHadoop:
 
     def restart_name_node(self) -> None:
         """Kill the NameNode and start it again, on the same port; returns when HDFS takes writes again."""
+        self.stop_name_node()
+        self.start_name_node()
+
+    def stop_name_node(self) -> None:
+        """Kill the NameNode."""
         self._group.kill(self._name_node)
+
+    def start_name_node(self) -> None:
+        """Start a NameNode that was stopped, on the same port; returns when HDFS takes writes again."""
         deadline = time.monotonic() + deadlines.HADOOP_START_TIMEOUT
         self._name_node = self._start_name_node()
         wait_until_ready(self._name_node, deadline)

@@ -20,6 +20,7 @@ from emberflow.storage.location import (
     protocol_of,
     sibling,
 )
+from emberflow.storage.outages import not_waiting
 
 
 @contextmanager
@@ -58,11 +59,13 @@ def write_bytes(path: str, content: bytes) -> None:
     aside = sibling(path, f".{name_of(path)}.{uuid.uuid4().hex}.tmp")
     make_parent(path)
     try:
-        with translated(path), open_file(aside, "wb") as file:
-            file.write(content)
+        location = locate(aside)
+        with translated(path):
+            location.make_folder(posixpath.dirname(location.path))
+            location.fs.pipe_file(location.path, content)
         publish(aside, path)
     except BaseException:
-        with suppress(StorageError):
+        with suppress(StorageError), not_waiting():
             delete(aside)
         raise
 

@@ -18,6 +18,7 @@ from emberflow.storage.durable import make_parent, sync_content, sync_name
 from emberflow.storage.failures import translated
 from emberflow.storage.location import RENAMING, Location, locate, name_of, protocol_of, sibling
 from emberflow.storage.object_folders import look_at, publish_objects, reading_objects, remove_objects
+from emberflow.storage.outages import not_waiting
 from emberflow.storage.transfer import download, upload
 
 
@@ -146,7 +147,10 @@ def _put_by_rename(local: Path, path: str) -> None:
         files.rename(aside, path)
         sync_name(path)
     except BaseException:
-        with suppress(StorageError, OSError):  # the first error counts, not that of a store that is gone
+        with (
+            suppress(StorageError, OSError),
+            not_waiting(),
+        ):  # the first error counts, not that of a store that is gone
             if files.exists(old) and not files.exists(path):
                 files.rename(old, path)
             files.delete(aside)
@@ -167,7 +171,7 @@ def _put_new_by_rename(local: Path, path: str) -> None:
             raise
         sync_name(path)
     except BaseException:
-        with suppress(StorageError, OSError):
+        with suppress(StorageError, OSError), not_waiting():
             files.delete(aside)
         raise
 

@@ -34,8 +34,16 @@ def apply_settings(settings: StorageSettings) -> None:
     """
     _current[0] = settings
     user = settings.hadoop.get("hadoop.user", "")
-    if user and user != os.environ.get("HADOOP_USER_NAME", getpass.getuser()):
+    if user and user != (os.environ.get("HADOOP_USER_NAME") or user_name()):
         os.environ["HADOOP_USER_NAME"] = user
+
+
+def user_name() -> str:
+    """Return the name of the user of this process; empty for one that has none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # Python before 3.13 raises KeyError
+        return ""
 
 
 def current_settings() -> StorageSettings:
