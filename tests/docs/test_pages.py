@@ -25,6 +25,8 @@ LARGE = {  # pages whose programs need more than two slots, or GPUs
     "docs/run-parallel.md": (),
 }
 LONG = {  # several runs or commands; other tests show the same in make test
+    "docs/commands.md",
+    "docs/data-parallel.md",
     "docs/feeding.md",
     "docs/function-estimator.md",
     "docs/live.md",

@@ -171,6 +171,7 @@ def test_a_killed_worker_costs_a_restart_and_no_difference(
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.full
 def test_bytes_are_numbers_from_0_to_255_in_fit_and_transform(spark_cluster: "SparkSession") -> None:
     def build() -> Any:
         import keras
@@ -322,6 +323,7 @@ def test_sequences_of_any_length_train_on_two_workers_as_on_one_and_score_as_the
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_loss_that_turns_nan_names_the_step_and_the_column(
     spark_cluster: "SparkSession", capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,6 +108,7 @@ def test_nodes_without_gpus_see_none_and_hold_none(spark_gpus: "SparkSession", n
     assert all(report.devices == () for report in result.reports)
 
 
+@pytest.mark.full
 def test_auto_takes_every_gpu_and_leaves_slots_for_helpers(
     spark_gpus: "SparkSession", nothing_left: None
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_start_that_takes_too_long_is_an_error_and_leaves_nothing(nothing_left
         pass
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_a_worker_that_cannot_start_is_an_error_with_its_log(nothing_left: None) -> None:
     with (

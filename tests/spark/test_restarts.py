@@ -119,7 +119,7 @@ def test_a_killed_executor_under_all_roles_costs_a_restart(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("role", ["worker", "ps"])
+@pytest.mark.parametrize("role", [pytest.param("worker", marks=pytest.mark.full), "ps"])
 def test_without_restarts_a_killed_node_is_an_error_in_seconds(
     spark_gpus: "SparkSession", tmp_path: Path, role: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_an_evaluator_may_finish_after_the_others(spark_gpus: "SparkSession") ->
     ]
 
 
+@pytest.mark.full
 @pytest.mark.fault
 def test_an_evaluator_that_never_returns_ends_at_its_limit(spark_gpus: "SparkSession") -> None:
     fn = as_helper("evaluator", wait_for_ever)

@@ -224,6 +224,7 @@ def test_a_second_cluster_on_the_same_checkpoint_wins(
         assert stored(checkpoint) == expected(1)
 
 
+@pytest.mark.full
 def test_a_new_query_against_an_old_model_is_refused(
     spark_cluster: "SparkSession", tmp_path: Path, nothing_left: None
 ) -> None:

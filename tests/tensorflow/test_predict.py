@@ -124,6 +124,7 @@ def test_a_saved_model_of_plain_tensorflow(spark_cluster: "SparkSession", tmp_pa
         predict(df, path, signature="third")
 
 
+@pytest.mark.full
 def test_a_saved_model_of_tf_keras(spark_cluster: "SparkSession", tmp_path: Path) -> None:
     rows = floats(3)
     df = frame(spark_cluster, {"a": rows[:, 0], "b": rows[:, 1], "c": rows[:, 2]})
@@ -142,6 +143,7 @@ def test_a_saved_model_of_tensorflow_1_with_a_fixed_number_of_rows(
     np.testing.assert_allclose(got, rows.sum(axis=1), atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_model_with_python_lambdas_needs_the_object_not_the_file(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_keras_file_is_described_without_bringing_tensorflow_into_the_driver(
         _describe_locally(str(tmp_path / "broken.keras"), LoadOptions())
 
 
+@pytest.mark.full
 def test_an_object_of_tf_keras(spark_cluster: "SparkSession") -> None:
     import tf_keras
 
