@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -215,6 +216,7 @@ def sums_of_rounds(ctx: Any) -> list[int]:
     ]
 
 
+@pytest.mark.full
 def test_a_live_cluster_keeps_its_executors_while_it_is_idle_and_lets_them_go(
     spark_allocating: "SparkSession",
 ) -> None:
@@ -252,6 +254,19 @@ def test_a_live_cluster_whose_executor_is_killed_starts_again(
 def test_independent_tasks_and_scoring_run_as_ever(spark_allocating: "SparkSession") -> None:
     results = ef.run_parallel(lambda ctx: ctx.index**2, tasks=4, spark=spark_allocating)
     assert [result.value for result in results] == [0, 1, 4, 9]
+
+
+@pytest.mark.full
+def test_an_idle_cluster_and_the_runs_on_it_hold_slots_of_their_own(spark_allocating: "SparkSession") -> None:
+    with ef.cluster(workers=1, spark=spark_allocating, verbose=False) as idle:
+        assert ef.run(is_warm, cluster=idle, verbose=False).value  # another executor, of the same host
+        with pytest.raises(ef.ClusterError, match="Received: 1 of 3 slots held"):
+            ef.run(is_warm, workers=3, spark=spark_allocating, verbose=False)
+    await_executors(spark_allocating, 0)
+
+
+def is_warm(_: Any) -> bool:
+    return "tensorflow" in sys.modules
 
 
 @pytest.mark.full

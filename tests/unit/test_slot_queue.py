@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from emberflow._driver.slot_queue import SlotQueue
+from emberflow.errors import ClusterError
 
 WITHIN = 10.0
 
@@ -44,3 +45,38 @@ def test_slots_are_released_after_an_error() -> None:
         raise ValueError("broken")
     with queue.held("b", nodes=2, slots=2, say=pytest.fail):
         pass
+
+
+def test_nobody_waits_for_a_live_cluster() -> None:
+    queue, said = SlotQueue(), list[str]()
+    with queue.held("app", nodes=2, slots=3, say=said.append, is_kept=True):
+        with pytest.raises(ClusterError, match=r"Received: 2 of 3 slots held") as caught:
+            queue.held("app", nodes=2, slots=3, say=said.append).__enter__()
+        assert "cluster.stop()" in caught.value.fix
+        with queue.held("app", nodes=1, slots=3, say=said.append):
+            pass
+        with pytest.raises(ClusterError):  # jobs that feed the two clusters would have no slot
+            queue.held("app", nodes=1, slots=3, say=said.append, is_kept=True).__enter__()
+    with queue.held("app", nodes=2, slots=3, say=said.append):
+        pass
+    assert said == []
+
+
+def test_a_run_that_waits_is_refused_when_a_live_cluster_takes_its_slots() -> None:
+    queue, waits = SlotQueue(), threading.Event()
+    errors: list[ClusterError] = []
+
+    def second() -> None:
+        try:
+            with queue.held("app", nodes=3, slots=3, say=lambda _: waits.set()):
+                pass
+        except ClusterError as error:
+            errors.append(error)
+
+    with queue.held("app", nodes=1, slots=3, say=pytest.fail):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waits.wait(WITHIN)
+        with queue.held("app", nodes=1, slots=3, say=pytest.fail, is_kept=True):
+            thread.join(WITHIN)
+    assert len(errors) == 1

@@ -4,8 +4,12 @@ Spark itself would queue them too, but silently, and the start deadline would pa
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from emberflow._driver.allocation import MOST_EXECUTORS
+from emberflow.errors import ClusterError
 
 
 class SlotQueue:
@@ -13,25 +17,63 @@ class SlotQueue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._taken: dict[tuple[str, str], int] = {}
+        self._taken: Counter[tuple[str, str]] = Counter()
+        self._kept: Counter[tuple[str, str]] = Counter()  # of these, the ones of live clusters
 
     @contextmanager
     def held(
-        self, application: str, nodes: int, slots: int, say: Callable[[str], None], what: str = "slots"
+        self,
+        application: str,
+        nodes: int,
+        slots: int,
+        say: Callable[[str], None],
+        what: str = "slots",
+        *,
+        is_kept: bool = False,
     ) -> Iterator[None]:
-        """Hold `nodes` of the application's `slots` for the length of the block; wait until they are free."""
+        """Hold `nodes` of the application's `slots` for the length of the block; wait until they are free.
+
+        Args:
+            application: Whose slots they are.
+            nodes: How many to hold.
+            slots: How many there are.
+            say: Told once if this has to wait.
+            what: What they are called.
+            is_kept: Whether a live cluster keeps them until the user stops it.
+
+        Raises:
+            ClusterError: Live clusters hold so many that waiting might never end.
+        """
         place = (application, what)
         with self._changed:
-            if self._taken.get(place, 0) + nodes > slots:
+            if self._taken[place] + nodes > slots:
+                self._check_kept(place, nodes, slots, is_kept=is_kept)
                 say(f"waiting: other runs of this driver hold {self._taken[place]} of {slots} {what}")
-            self._changed.wait_for(lambda: self._taken.get(place, 0) + nodes <= slots)
-            self._taken[place] = self._taken.get(place, 0) + nodes
+            self._changed.wait_for(
+                lambda: self._taken[place] + nodes <= slots or self._kept[place] + nodes > slots
+            )
+            self._check_kept(place, nodes, slots, is_kept=is_kept)
+            self._taken[place] += nodes
+            self._kept[place] += nodes if is_kept else 0
+            self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
                 self._taken[place] -= nodes
+                self._kept[place] -= nodes if is_kept else 0
                 self._changed.notify_all()
+
+    def _check_kept(self, place: tuple[str, str], nodes: int, slots: int, *, is_kept: bool) -> None:
+        """Refuse to wait for a live cluster, which ends when the user stops it: maybe after this very call."""
+        kept = self._kept[place]
+        if kept and kept + nodes + is_kept > slots:  # jobs that feed live clusters need a slot beside theirs
+            raise ClusterError(
+                f"{nodes} nodes need {place[1]} of their own, and live clusters of this driver hold theirs until "
+                f"they are stopped. Received: {kept} of {slots} {place[1]} held.",
+                fix="Stop a live cluster first: cluster.stop(). Or pass fewer workers, or start the session with a "
+                f"higher {MOST_EXECUTORS}.",
+            )
 
 
 DRIVER_SLOTS = SlotQueue()  # one for the process: its runs share the slots of its Spark application

@@ -67,7 +67,9 @@ def slots_held(
         return
     application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
     with ExitStack() as held:
-        held.enter_context(DRIVER_SLOTS.held(application, nodes, max(slots, nodes), say))
+        held.enter_context(
+            DRIVER_SLOTS.held(application, nodes, max(slots, nodes), say, is_kept=plan.holds_tasks)
+        )
         trainers = plan.stages[0]
         if trainers.gpus and facts.allocation is None:
             room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
