@@ -123,7 +123,7 @@ def test_spark_that_refuses_a_barrier_is_told_apart() -> None:
 
 
 def test_executors_that_do_not_come_are_counted_at_the_deadline() -> None:
-    with attempt_of(3, start_timeout=0.3, launch="independent") as running:
+    with attempt_of(3, start_timeout=2.0, launch="independent") as running:
         running.nodes = [FakeNode(running.hub, 1)]
         running.nodes[0].say(NodeReady())
         threading.Thread(target=running.quit_all).start()
