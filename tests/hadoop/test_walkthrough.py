@@ -6,13 +6,14 @@ import pytest
 
 from emberflow.local.cluster import local_cluster
 from emberflow.local.hadoop import LocalHadoop
-from tests.hadoop.walkthrough import Walk, command_runner, write_tiny_mnist
+from tests.hadoop.walkthrough import Walk, command_runner, script_runner, write_tiny_mnist
 from tests.sessions import Sessions, classic
 
 PARTITIONS, EPOCHS = 2, 4
 TINY = {"PARTITIONS": str(PARTITIONS), "EPOCHS": str(EPOCHS)}
 TINY_ROWS = 48
 THREE_SLOTS = {"spark.cores.max": "3"}  # two workers and the evaluator
+SCRIPT_TIMEOUT = 900.0  # seconds for one step: a busy machine trains slowly
 
 
 def home_of(hadoop: LocalHadoop, folder: str) -> str:
@@ -50,3 +51,22 @@ def test_each_step_works_on_hdfs_and_standalone(
         "predictions/_SUCCESS",
     ):
         assert wanted in listed
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_the_scripts_work_on_hdfs_and_yarn(
+    hadoop: LocalHadoop, tmp_path: Path, sessions: Sessions, nothing_left: None
+) -> None:
+    sessions.close()
+    options = f"--properties-file {hadoop.properties_file} --num-executors 3"
+    settings = TINY | hadoop.environment() | {"MASTER": "yarn", "SUBMIT_OPTIONS": options}
+    write_tiny_mnist(tmp_path, test=TINY_ROWS)
+    walk = Walk(
+        step=script_runner(settings, SCRIPT_TIMEOUT),
+        root=home_of(hadoop, "mnist"),
+        images=tmp_path,
+        test_rows=TINY_ROWS,
+        least=0.9,
+    )
+    walk.all_steps(partitions=PARTITIONS, epochs=EPOCHS)

@@ -139,7 +139,8 @@ class Walk:
         assert len(lines) == self.test_rows
         pairs = [line.fullmatch(text) for text in lines]
         assert all(pairs), lines[:3]
-        assert sum(pair[1] == pair[2] for pair in pairs if pair) >= self.least * self.test_rows
+        right = sum(pair[1] == pair[2] for pair in pairs if pair)
+        assert right >= self.least * self.test_rows, f"{right} of {self.test_rows} are right"
         return printed
 
     def continue_with_files(self, epochs: int) -> None:
