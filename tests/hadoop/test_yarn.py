@@ -12,6 +12,7 @@ import pytest
 
 from emberflow.local.daemons import MARK
 from emberflow.local.hadoop import LocalHadoop
+from tests.conftest import ROOT
 from tests.hadoop.yarn_jobs import command, environment, pack_environment, report_of, submit
 
 HERE = Path(__file__).parent
@@ -140,3 +141,30 @@ def test_node_labels_arrive_at_yarn(hadoop: LocalHadoop, archive: Path, nothing_
     done = submit(hadoop, HERE / "tiny_training.py", "label", mode="cluster", archive=archive, conf=conf)
     assert done.returncode != 0
     assert "request contains label expression" in done.stderr
+
+
+def write_digits(folder: Path, rows: int) -> Path:
+    """Write the four files of MNIST with a few random images."""
+    folder.mkdir()
+    numbers = np.random.default_rng(0)
+    for prefix in ("train", "t10k"):
+        images = numbers.integers(0, 256, (rows, 28, 28)).astype(np.uint8)
+        labels = numbers.integers(0, 10, rows).astype(np.uint8)
+        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            (folder / f"{prefix}-{name}-ubyte").write_bytes(header + array.tobytes())
+    return folder
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_the_mnist_example_uses_the_clusters_spark_and_its_home(
+    hadoop: LocalHadoop, archive: Path, tmp_path: Path, nothing_left: None, mode: str
+) -> None:
+    digits = write_digits(tmp_path / "digits", 128)
+    output = f"mnist-{mode}"  # relative: in the user's home on HDFS
+    arguments = (str(digits), "--epochs", "1", "--output", output)
+    done = submit(hadoop, ROOT / "examples" / "mnist.py", *arguments, mode=mode, archive=archive)
+    assert done.returncode == 0, done.stderr
+    assert f"{hadoop.home}/{output}/model.keras" in hadoop.run_fs_shell("-ls", f"{hadoop.home}/{output}")
+    assert containers_of(hadoop) == []
