@@ -87,6 +87,7 @@ def test_a_killed_owner_leaves_neither_hdfs_nor_yarn(hdfs: LocalHadoop, nothing_
         running = processes_of(folder)
         assert len(running) == 4
         assert listening_addresses(folder) == {"127.0.0.1"}
+        assert (folder / "data" / "node-attributes").is_dir()  # not in /tmp, where Hadoop's default is
         owner.kill()
     assert all(gone(process.pid) for process in running)
 

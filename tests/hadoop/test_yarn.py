@@ -88,7 +88,11 @@ def test_a_program_trains_with_its_driver_outside(
     [
         (
             "memory",
-            ["exceeding physical memory limits", "spark.executor.memoryOverhead", "I take two gigabytes"],
+            [
+                "Container killed by YARN for exceeding physical memory limits",
+                "I take two gigabytes",
+                "Start the session with spark.executor.memoryOverhead=2g or more",
+            ],
         ),
         ("executor", ["Exit status: 137", "Last lines of its log:"]),
         ("node", ["was killed by SIGKILL"]),

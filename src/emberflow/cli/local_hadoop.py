@@ -34,6 +34,8 @@ def _print_usage(console: Console, hadoop: LocalHadoop, *, data_nodes: int) -> N
         console.print("\nSubmit a program to YARN; its driver runs here, or in YARN too:\n")
         console.print(f"  {submit} my_program.py", markup=False)
         console.print(f"  {submit} --deploy-mode cluster my_program.py", markup=False)
+        console.print("\nCheck what its executors have and lack:\n")
+        console.print(f"  {_program('emberflow')} doctor --master yarn", markup=False)
     console.print(f"\nLogs: {hadoop.log_dir}", markup=False)
     console.print("Ctrl-C stops it and deletes all that is in it.")
 
@@ -43,4 +45,8 @@ def _program(name: str) -> str:
 
 
 def _exports(hadoop: LocalHadoop) -> str:
-    return export_line(hadoop.environment() | {"PYSPARK_PYTHON": sys.executable})
+    settings = hadoop.environment() | {"PYSPARK_PYTHON": sys.executable}
+    if hadoop.yarn_page:  # for programs that python or emberflow starts, not spark-submit
+        file = shlex.quote(str(hadoop.properties_file))
+        settings["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file} pyspark-shell"
+    return export_line(settings)
