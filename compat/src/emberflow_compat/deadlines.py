@@ -1,1 +1,15 @@
-"""Every deadline and interval of this distribution; signatures show them as the old libraries did."""
+"""Every deadline and interval of this distribution, in seconds; signatures show those that the old libraries had."""
+
+FEED_TIMEOUT = 600  # TensorFlowOnSpark's: nothing is taken of rows that wait, and no result comes
+RESERVATION_TIMEOUT = 600  # TensorFlowOnSpark's: until all nodes have joined
+SHUTDOWN_TIMEOUT = 259200  # TensorFlowOnSpark's: three days, for functions that train on after the last row
+UNLIMITED_TIMEOUT = 1e9  # what `timeout=-1` means to Emberflow, which wants a number
+FEED_WATCH_INTERVAL = 1.0  # Nodes tell once per second what they have taken.
+EVALUATOR_GRACE = 10.0  # An old evaluator loops for ever; it may end the evaluation that it is in.
+RESERVATION_POLL = 0.2  # between two questions of a client whether all have registered
+SOCKET_TIMEOUT = 30.0  # A client on the same machine that says nothing for so long is gone.
+STREAMING_POLL = 1.0  # between two looks at whether a StreamingContext or its nodes have ended
+QUIET_DRAIN = 0.5  # A feeder in another process may be about to put its next row.
+GPU_RETRY = 30.0  # TensorFlowOnSpark's: as often as it has been tried, until another process releases its GPU
+NVIDIA_SMI_TIMEOUT = 60.0  # A driver that starts up answers late.
+GRACE_SECS = 30  # TensorFlowOnSpark's, of TFEstimator: shown to programs that ask for it, and not needed

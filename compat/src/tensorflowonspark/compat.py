@@ -1,0 +1,34 @@
+"""What changed between the releases of TensorFlow 2, for programs that must not know."""
+
+import tempfile
+from typing import Any
+
+
+def export_saved_model(model: Any, export_dir: str, is_chief: bool = False) -> None:
+    """Export a Keras model as a SavedModel; call it on all nodes, since a model of a strategy is saved by all.
+
+    Args:
+        model: Of tf_keras or Keras 3.
+        export_dir: Where the chief's goes; nobody reads those of the others.
+        is_chief: Whether this node leads.
+    """
+    with tempfile.TemporaryDirectory() as unread:
+        folder = export_dir if is_chief else unread
+        if type(model).__module__.startswith("keras."):
+            model.export(folder)
+        else:
+            model.save(folder, save_format="tf")
+
+
+def disable_auto_shard(options: Any) -> None:
+    """Have each node take all rows of its dataset: they are its own already."""
+    import tensorflow as tf
+
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+
+
+def is_gpu_available() -> bool:
+    """Tell whether TensorFlow sees a GPU."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
