@@ -1,5 +1,7 @@
 """The storage layer on a real HDFS: what goes up and comes down, and what each fault tells."""
 
+import signal
+import subprocess
 import sys
 import time
 import uuid
@@ -164,6 +166,42 @@ def test_safe_mode_without_end_is_named(
 def test_a_file_in_place_of_a_folder_is_named(root: str, folder: Path) -> None:
     storage.write_bytes(storage.join(root, "file"), b"1")
     failing(storage.join(root, "file", "model"), folder, "not_a_folder")
+
+
+DIES = """
+import itertools, os, signal, sys
+from emberflow import storage
+from emberflow.storage.hdfs import Hdfs
+
+real, begun = Hdfs.put_file, itertools.count(1)
+
+def put_file(self, *args):
+    if next(begun) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, *args)
+
+Hdfs.put_file = put_file
+storage.put_folder(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.mark.full
+@pytest.mark.fault
+def test_an_upload_whose_program_is_killed_leaves_the_old_folder(
+    root: str, folder: Path, tmp_path: Path
+) -> None:
+    target = storage.join(root, "model")
+    storage.put_folder(folder, target)
+    before = files_of(folder)
+    (folder / "0.bin").write_text("other")
+    done = subprocess.run([sys.executable, "-c", DIES, str(folder), target], check=False)
+    assert done.returncode == -signal.SIGKILL
+    storage.get_folder(target, tmp_path / "back")
+    assert files_of(tmp_path / "back") == before
+    storage.put_folder(folder, target)
+    assert storage.read_bytes(storage.join(target, "0.bin")) == b"other"
+    hidden = [path for path in storage.list_folder(root) if path != target]
+    assert all(path.startswith(storage.join(root, ".model.")) for path in hidden)
 
 
 @pytest.mark.full

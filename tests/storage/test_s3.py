@@ -62,6 +62,18 @@ def test_a_file_on_s3_is_written_renamed_and_left_alone_when_its_writer_fails(s3
     assert not storage.exists(path), "half a file is never published"
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_folder_is_never_published_over_a_file(s3: str, folder: Path, overwrite: bool) -> None:
+    path = storage.join(s3, "file")
+    storage.write_bytes(path, b"1")
+    with pytest.raises(StorageError, match="which is a file") as caught:
+        storage.put_folder(folder, path, overwrite=overwrite)
+    assert path in str(caught.value)
+    assert storage.list_folder(s3) == [path]
+    assert storage.read_bytes(path) == b"1"
+
+
 def test_a_folder_is_never_published_as_a_whole_bucket(s3: str, folder: Path) -> None:
     with pytest.raises(StorageError, match="the bucket itself"):
         storage.put_folder(folder, s3)

@@ -68,6 +68,8 @@ def publish_objects(local: Path, path: str, *, overwrite: bool, last: str) -> No
     with translated(path):
         _refuse_bucket(location, path)
         present = set(_listing(location))
+        if not present:
+            _refuse_file(location, path)
         is_begun = IN_PROGRESS in present
         if present and not is_begun and (MANIFEST not in present or not overwrite):
             raise _occupied(path, is_ours=MANIFEST in present)
@@ -249,6 +251,15 @@ def _delete_all(location: Location, but: frozenset[str] = frozenset()) -> None:
     if not but and not location.is_bucket:  # a store of another kind may have made folders
         with suppress(FileNotFoundError):
             location.fs.rm(location.path, recursive=True)
+
+
+def _refuse_file(location: Location, path: str) -> None:
+    """Refuse a path that is a key itself: Hadoop and others would see a file there, and no folder."""
+    if location.fs.isfile(location.path):
+        raise StorageError(
+            f"A file is where a folder must be. Received: path={path!r}, which is a file.",
+            fix="Choose another path, or delete the file.",
+        )
 
 
 def _refuse_bucket(location: Location, path: str) -> None:
