@@ -1,18 +1,14 @@
 """KerasEstimator: a DataFrame in, a KerasModel out."""
 # ruff: noqa: ARG002 - the constructor's arguments are in `_input_kwargs`, which tells those that were passed
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 from pyspark import keyword_only
 from pyspark.ml import Estimator
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
-from emberflow._driver.paths import resolve_path
-from emberflow._driver.row_routing import with_resolved_path
 from emberflow._feed.padding import PadTo
 from emberflow._names import check_arguments, names_checked
 from emberflow._score.model_versions import KEEP_VERSIONS
@@ -20,13 +16,12 @@ from emberflow.config import Count
 from emberflow.errors import ConfigError
 from emberflow.ml.keras_saving import EstimatorWriter, load_estimator
 from emberflow.ml.model import KerasModel
-from emberflow.ml.model_columns import TrainingColumns, tensors_of
 from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saved_stage import SavedStage
-from emberflow.ml.schema_checks import check_columns, check_evaluation, check_inputs
-from emberflow.ml.training import Trained, TrainFunction, Training, file_of
-from emberflow.ml.validation_rows import split_rows
+from emberflow.ml.schema_checks import check_evaluation
+from emberflow.ml.training import Trained, TrainFunction, Training
+from emberflow.ml.training_description import training_of
 from emberflow.run import run
 
 if TYPE_CHECKING:
@@ -271,7 +266,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
 
     def _fit(self, dataset: "DataFrame") -> KerasModel:
         self._check_gpus()
-        training, data = self._training(dataset)
+        training, data = training_of(self, dataset)
         return self._train(training, data, dataset.sparkSession)
 
     def _train(self, training: Training, data: Mapping[str, Any], spark: "SparkSession | None") -> KerasModel:
@@ -302,78 +297,3 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
                 f"Received: numWorkers={workers!r}, gpusPerWorker={gpus}.",
                 fix=f"Pass gpusPerWorker=1 and numWorkers={more}.",
             )
-
-    def _training(self, dataset: "DataFrame") -> "tuple[Training, dict[str, DataFrame]]":
-        """Return the description of the training, and the rows by name."""
-        columns = self._columns(dataset)
-        needed = [*columns.features, *columns.labels, *([columns.weight] if columns.weight else [])]
-        data = split_rows(self, dataset, needed)
-        return self._describe(columns, has_validation="validation" in data), data
-
-    def _describe(self, columns: TrainingColumns, *, has_validation: bool) -> Training:
-        """Return the description of a training on these columns."""
-        return Training(
-            **self._shipped_model(),
-            compiling={
-                name: self.getOrDefault(name)
-                for name in ("loss", "optimizer", "metrics")
-                if self.isDefined(name)
-            },
-            callbacks=self._shipped_callbacks(),
-            columns=columns,
-            batch_size=self.getOrDefault("batchSize"),
-            epochs=self.getOrDefault("epochs"),
-            shuffle=self.getOrDefault("shuffle"),
-            seed=self.getOrDefault("seed"),
-            exact=self.getOrDefault("exact"),
-            has_validation=has_validation,
-            checkpoint_steps=self.getOrDefault("checkpointSteps"),
-            pad_to=self.getOrDefault("padTo"),
-            pad_value=self.getOrDefault("padValue") if self.isDefined("padValue") else None,
-            strategy=self.getOrDefault("strategy"),
-            sync_interval=self.getOrDefault("syncInterval"),
-            combiner=self.getOrDefault("combiner"),
-            tensorboard=resolve_path(None, self.getOrDefault("tensorboardDir"))
-            if self.isDefined("tensorboardDir")
-            else None,
-            evaluation=self.evaluation and with_resolved_path(None, self.evaluation),
-        )
-
-    def _shipped_model(self) -> dict[str, bytes]:
-        from emberflow._driver.shipping import ship
-
-        if self.model is None:
-            raise ConfigError(
-                "KerasEstimator must have a model. Received: model=None.",
-                fix="Pass model=build_model, a function that returns a compiled Keras model.",
-            )
-        if callable(self.model) and not hasattr(self.model, "compile"):
-            return {"builder": ship(self.model, is_connect=False)}
-        return {"keras_file": file_of(self.model)}
-
-    def _shipped_callbacks(self) -> bytes:
-        if not self.callbacks:
-            return b""
-        from emberflow._node.mirrored_callbacks import with_resolved_paths
-
-        callbacks = with_resolved_paths(self.callbacks, functools.partial(resolve_path, None))
-        pickled: bytes = cloudpickle.dumps(callbacks)
-        return pickled
-
-    def _columns(self, dataset: "DataFrame") -> TrainingColumns:
-        features, labels = self.feature_columns(), self.label_columns()
-        weight = (
-            self.getOrDefault("weightCol") if self.isDefined("weightCol") else None
-        ) or None  # "" means none, as in Spark
-        indicator = (
-            self.getOrDefault("validationIndicatorCol") if self.isDefined("validationIndicatorCol") else None
-        )
-        check_columns(dataset, features=features, labels=labels, weight=weight, indicator=indicator)
-        kinds = dict(dataset.dtypes)
-        binary = tuple(name for name in features if kinds[name] == "binary")
-        columns = TrainingColumns(
-            features=tuple(features), labels=tuple(labels), weight=weight, binary=binary
-        )
-        if hasattr(self.model, "compile"):  # what a function builds is known on the nodes only
-            check_inputs(dataset.schema, columns, tensors_of(self.model)[0])
-        return columns

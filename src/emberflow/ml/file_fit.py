@@ -23,6 +23,7 @@ def fit_files(
 
     from emberflow._driver.cluster_facts import active_session
     from emberflow._driver.row_routing import with_resolved_path
+    from emberflow.ml.training_description import columns_of, describe_training
 
     _check_split(estimator)
     session = spark or active_session()
@@ -30,10 +31,10 @@ def fit_files(
     validation = validation and with_resolved_path(session, validation)
     # No rows: the checks of a DataFrame need its columns and their types only.
     schema = session.createDataFrame([], from_arrow_schema(source.schema))
-    columns = estimator._columns(schema)  # noqa: SLF001 - internal to Emberflow
-    training = estimator._describe(columns, has_validation=validation is not None)  # noqa: SLF001
+    columns = columns_of(estimator, schema)
+    training = describe_training(estimator, columns, has_validation=validation is not None)
     data = {"train": source} if validation is None else {"train": source, "validation": validation}
-    return estimator._train(training, data, session)  # noqa: SLF001
+    return estimator._train(training, data, session)  # noqa: SLF001 - internal to Emberflow
 
 
 def _check_split(estimator: "KerasEstimator") -> None:

@@ -23,6 +23,7 @@ from emberflow.ml.run_params import run_options
 from emberflow.ml.saving import write_metadata
 from emberflow.ml.stream_learning import TRAINED, VERSION, LearnFunction
 from emberflow.ml.training import Trained
+from emberflow.ml.training_description import training_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -144,7 +145,7 @@ def fit_stream(
     _check_params(estimator)
     checkpoint = resolve_path(spark, checkpoint)
     publishing = replace(publishing, publish_to=resolve_path(spark, publishing.publish_to))
-    training, data = estimator._training(stream)  # noqa: SLF001 - internal to Emberflow
+    training, data = training_of(estimator, stream)
     options = {name: value for name, value in run_options(estimator).items() if name != "checkpoint_dir"}
     template = estimator._model_of(Trained(keras_file=b"", history={}, outputs=()))  # noqa: SLF001 - internal to Emberflow
     nodes = cluster(LearnFunction(training), spark=spark, **options)
