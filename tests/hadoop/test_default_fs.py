@@ -91,6 +91,53 @@ def environment_of(hdfs: LocalHadoop) -> dict[str, str]:
     return os.environ | {"HADOOP_CONF_DIR": str(hdfs.conf_dir)}
 
 
+@pytest.mark.full
+def test_nodes_read_and_write_where_the_driver_does(spark_on_hdfs: "SparkSession", hdfs: LocalHadoop) -> None:
+    """Files, checkpoints and exports, by paths of the home; relative ones in the nodes mean the same."""
+    frame = spark_on_hdfs.range(40).selectExpr("id", "cast(id as float) as x")
+    frame.write.mode("overwrite").parquet("nodes/parquet")
+    ef.tfrecord.write(frame, "nodes/tfrecord", mode="overwrite")
+    reread = spark_on_hdfs.read.format("tfrecord").load("nodes/tfrecord")
+    assert sorted(row["id"] for row in reread.collect()) == list(range(40))
+
+    def work(ctx: Any) -> Any:
+        import tensorflow as tf
+
+        assert storage.current_settings().hadoop[SECRET_NAME] == SECRET
+        for file in ("cmdline", "environ"):
+            assert SECRET.encode() not in Path(f"/proc/self/{file}").read_bytes()
+        seen = {
+            name: [row for batch in ctx.arrow(name) for row in batch.column("id").to_pylist()]
+            for name in ("parquet", "tfrecord")
+        }
+        with ctx.open(f"nodes/seen-{ctx.rank}.json", "w") as file:
+            json.dump(seen, file)
+        ctx.save_checkpoint(lambda folder: (folder / "x").write_text("kept"), step=1)
+        exported = ctx.export(tf.Module(), "nodes/export")
+        with ctx.open(f"{ctx.absolute_path('nodes')}/seen-{ctx.rank}.json", "rb") as file:
+            assert json.load(file) == seen
+        kept = (ctx.latest_checkpoint().path / "x").read_text() if ctx.is_chief else ""
+        return ctx.checkpoint_dir, exported, ctx.absolute_path("/x"), kept
+
+    data = {"parquet": ef.Parquet("nodes/parquet"), "tfrecord": ef.TFRecords("nodes/tfrecord")}
+    result = ef.run(
+        work, workers=2, data=data, checkpoint_dir="nodes/checkpoints", spark=spark_on_hdfs, verbose=False
+    )
+    home = hdfs.default_fs + hdfs.home
+    assert result.value == (
+        f"{home}/nodes/checkpoints",
+        f"{home}/nodes/export",
+        f"{hdfs.default_fs}/x",
+        "kept",
+    )
+    seen = [json.loads(hdfs.run_fs_shell("-cat", f"{home}/nodes/seen-{rank}.json")) for rank in (0, 1)]
+    for name in data:
+        assert sorted(seen[0][name] + seen[1][name]) == list(range(40))
+    listing = hdfs.run_fs_shell("-ls", "-R", f"{home}/nodes")
+    assert "/nodes/export/saved_model.pb" in listing
+    assert "/nodes/checkpoints/attempt-00000-" in listing
+
+
 def stored(url: str) -> list[int]:
     """Return the newest stored model of a stream on HDFS."""
     records = sorted(
