@@ -11,8 +11,8 @@ WORKERS=${WORKERS:-2}
 EPOCHS=${EPOCHS:-3}
 PARTITIONS=${PARTITIONS:-10}
 
-# Nodes have a slot each: two workers, and the evaluator of train_with_files.sh.
-read -r -a submit_options <<< "${SUBMIT_OPTIONS:---num-executors 3 --executor-cores 1 --executor-memory 2g}"
+# Nodes have a slot each: two workers, and the evaluator of train_with_files.sh. TensorFlow's memory is outside of the JVM's.
+read -r -a submit_options <<< "${SUBMIT_OPTIONS:---num-executors 3 --executor-cores 1 --executor-memory 1g --conf spark.executor.memoryOverhead=2g}"
 program=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/model.py
 
 submit() {

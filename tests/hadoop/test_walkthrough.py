@@ -1,17 +1,26 @@
 """The MNIST walk-through from start to end: prepare, train, predict, both ways, and continue from the checkpoint."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from emberflow.local.cluster import local_cluster
 from emberflow.local.hadoop import LocalHadoop
-from tests.hadoop.walkthrough import Walk, command_runner, script_runner, write_tiny_mnist
+from tests.conftest import mnist_folder
+from tests.hadoop.walkthrough import (
+    FILES_LINE,
+    SPARK_LINE,
+    Walk,
+    command_runner,
+    script_runner,
+    write_tiny_mnist,
+)
 from tests.sessions import Sessions, classic
 
 PARTITIONS, EPOCHS = 2, 4
 TINY = {"PARTITIONS": str(PARTITIONS), "EPOCHS": str(EPOCHS)}
-TINY_ROWS = 48
+TINY_ROWS, MNIST_ROWS = 48, 10_000
 THREE_SLOTS = {"spark.cores.max": "3"}  # two workers and the evaluator
 SCRIPT_TIMEOUT = 900.0  # seconds for one step: a busy machine trains slowly
 
@@ -70,3 +79,26 @@ def test_the_scripts_work_on_hdfs_and_yarn(
         least=0.9,
     )
     walk.all_steps(partitions=PARTITIONS, epochs=EPOCHS)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_mnist_is_learnt_on_hdfs_both_ways(
+    hdfs: LocalHadoop, mnist: Any, tmp_path: Path, sessions: Sessions, nothing_left: None
+) -> None:
+    sessions.close()
+    settings = THREE_SLOTS | {"spark.hadoop.fs.defaultFS": hdfs.default_fs}
+    walk = Walk(
+        step=command_runner({"MNIST": "real"}, tmp_path),  # epochs and partitions as the scripts have them
+        root=home_of(hdfs, "real"),
+        images=mnist_folder(),
+        test_rows=MNIST_ROWS,
+        least=0.98,
+    )
+    with (
+        local_cluster(workers=3, cores=1) as cluster,
+        classic(cluster.url, settings, cluster.properties_file),
+    ):
+        walk.prepare(partitions=10)
+        walk.train_and_predict("spark", SPARK_LINE)
+        walk.train_and_predict("files", FILES_LINE)
