@@ -123,7 +123,7 @@ def _feature(value: Any, kind: str) -> Any:
     if element in FLOATS:
         return tf.train.Feature(float_list=tf.train.FloatList(value=values))
     if element in INTEGERS:
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[int(each) for each in values]))
     data = bytes(value) if kind == "binary" else str(value).encode()
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[data]))
 

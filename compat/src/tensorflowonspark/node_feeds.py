@@ -10,7 +10,7 @@ from tensorflowonspark.row_chunks import pickled, rows_in
 
 NOT_FED = ("output", "error", "control")  # queues that bring no rows to the node
 TERMINATED = "tensorflowonspark.terminated"  # what a node reports when it takes no more rows
-COLUMNS = ".columns"  # after the name of a queue: its rows come as columns of a DataFrame
+COLUMNS = "_columns"  # after the name of a queue: its rows come as columns of a DataFrame
 ROWS_AT_ONCE = 1024  # of a DataFrame, as Python objects
 
 
