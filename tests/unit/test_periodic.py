@@ -109,6 +109,19 @@ def test_any_order_of_pushes_gives_what_the_rule_says(
             client.close()
 
 
+def test_a_function_is_told_who_pushes_which_variable() -> None:
+    def combine(server: Any, pushed: Any, pulled: Any, *, rank: int, variable: int) -> Any:
+        return server + 100 * rank + variable
+
+    with servers() as made:
+        clients = [join(made, rank, [array(0.0), array(0.0)], combine)[0] for rank in range(2)]
+        first, _ = clients[0].exchange([array(1.0), array(1.0)])
+        second, _ = clients[1].exchange([array(1.0), array(1.0)])
+        assert [float(value[0]) for value in [*first, *second]] == [0.0, 1.0, 100.0, 102.0]
+        for client in clients:
+            client.close()
+
+
 def test_two_workers_that_add_one_each_step_add_up() -> None:
     """Twelve pushes from 10 make 22. Deltas against the last push, not the last pull, would make 318."""
     with servers() as made:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from emberflow._node.mirror import Mirror
 from emberflow._node.strategy_services import StrategyServices
+from emberflow._node.text_gathering import gather_texts
 from emberflow._plan.tf_config import ClusterSpec
 from emberflow._protocol.codec import Message
 from emberflow._protocol.node_messages import Serving as ServingMessage
@@ -36,6 +37,7 @@ class Serving:
     _services: StrategyServices
     _mirror: Mirror
     _allows_tf_servers: bool
+    _is_asynchronous: bool
     _over: threading.Event
     _send: Callable[[Message], None]
     report: Callable[..., None]
@@ -44,6 +46,24 @@ class Serving:
     def is_chief(self) -> bool:
         """Whether this node is the one that saves, exports and returns the value."""
         return self.rank == 0
+
+    def all_gather(self, message: str = "") -> list[str]:
+        """Wait until every worker has called it; return what each of them passed, in rank order.
+
+        For addresses, counts and other short texts, and without a message as a barrier. All workers must call it
+        equally often and, with `distribute`, in the same order. A worker that does not call it within
+        ``exchange_timeout`` is an error on the others.
+
+        Args:
+            message: The text of this worker; of any length, and workers may differ.
+        """
+        if self.role not in ("chief", "worker") or (self._is_asynchronous and self.workers > 1):
+            raise ConfigError(
+                "ctx.all_gather is for chief and workers of a synchronous run. "
+                f"Received: role={self.role!r}, workers={self.workers}, ps={self.ps}.",
+                fix='Call it on chief and workers only, and leave strategy="data_parallel" as it is.',
+            )
+        return gather_texts(self._services.parallel.transport(), message)
 
     def strategy(self) -> Any:
         """Return the ``tf.distribute`` strategy for this cluster.

@@ -5,12 +5,14 @@ a while pushes ``pushed``:
 
     mean    server + (pushed - server) / workers: each push moves the value a worker's share of the way
     delta   server + (pushed - pulled): what the worker has learned since it pulled, independent of other workers
-    yours   a function of server, pushed and pulled
+    yours   a function of server, pushed and pulled; told whose push it is, where it has parameters for that
 
 The difference is to what this very worker pulled. A difference to anything else, such as the result of its last push,
 would count the updates of other workers again with each push.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,7 +23,7 @@ from emberflow._choices import one_of
 from emberflow.errors import ConfigError
 from emberflow.strategies.transport.interface import Array
 
-Function = Callable[[Array, Array, Array], Array]
+Function = Callable[..., Array]  # of server, pushed, pulled, and the keywords `rank` and `variable` if it has them
 Combiner = str | Function
 
 MEAN, DELTA, FUNCTION = "mean", "delta", "function"
@@ -109,6 +111,21 @@ def check_combiner(combiner: object, name: str = "combiner") -> None:
         f"Received: {name}={combiner!r}.",
         fix=f'Pass {name}="{DELTA}".',
     )
+
+
+def told(function: Function, *, rank: int, variable: int) -> Function:
+    """Return your function with the rank that pushes and the variable's number, if it has such parameters.
+
+    >>> told(lambda server, pushed, pulled, *, rank: rank, rank=3, variable=0)(None, None, None)
+    3
+    """
+    known = {"rank": rank, "variable": variable}
+    try:
+        names = inspect.signature(function).parameters
+    except ValueError:  # a function of C, such as numpy's
+        return function
+    wanted = {name: known[name] for name in names if name in known}
+    return functools.partial(function, **wanted) if wanted else function
 
 
 def write_push(rule: str, new: Array, pulled: Array, out: Array) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from emberflow.errors import PeerError
-from emberflow.strategies.periodic.combiners import CombinerError, Function, merge
+from emberflow.strategies.periodic.combiners import CombinerError, Function, merge, told
 from emberflow.strategies.periodic.value_layout import Layout
 from emberflow.strategies.transport.interface import Array
 
@@ -156,19 +156,20 @@ class ServerValues:
             if fields["number"] <= worker.applied:
                 self.record.repeated += 1
                 return 0, False
-            self._merge(layout, values, push)
+            self._merge(layout, values, push, rank)
             self._version += 1
             worker.applied, worker.place = fields["number"], fields.get("place")
             return self.record.add(rank, fields["pulled"], self._version), True
 
-    def _merge(self, layout: Layout, values: Array, push: Array) -> None:
+    def _merge(self, layout: Layout, values: Array, push: Array, rank: int) -> None:
         """Merge a push into the values atomically: if your function raises, none of the push is kept."""
         changed = values if self._spare is None else self._spare
         if changed is not values:
             np.copyto(changed, values)
         try:
-            for piece in layout.pieces:
-                merge(piece.spec.rule, piece.values(changed), piece.push(push), self.workers, self._function)
+            for number, piece in enumerate(layout.pieces):
+                function = self._function and told(self._function, rank=rank, variable=number)
+                merge(piece.spec.rule, piece.values(changed), piece.push(push), self.workers, function)
         except BaseException as error:
             raise CombinerError from error
         if changed is not values:

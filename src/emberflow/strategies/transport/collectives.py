@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 import tensorflow as tf
 from emberflow._plan import deadlines
 from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
-from emberflow.strategies.transport.interface import Tensor
+from emberflow.strategies.transport.interface import Array, Tensor
 from emberflow.strategies.transport.nccl_errors import nccl_error
 
 _GROUP = 1
@@ -80,6 +82,13 @@ class Collectives:
             return tensor
         with nccl_errors():
             return self._gather_uneven(tensor)
+
+    def all_gather(self, array: Array) -> list[Array]:
+        """Return each rank's array, flat, in rank order; sizes may differ. Not inside graphs."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        sizes = self.gather(np.array([flat.size])).numpy()
+        whole: Array = self.gather(flat).numpy()
+        return np.split(whole, np.cumsum(sizes)[:-1])
 
     def _gather_uneven(self, tensor: Tensor) -> Tensor:
         wide = tf.cast(tensor, _summable(tensor.dtype))

@@ -177,7 +177,7 @@ class NoTransportConnector:
     def connect(self) -> "Transport":
         """Refuse: there is no way to the other ranks."""
         raise ConfigError(
-            'ctx.distribute needs a transport between the workers. Received: transport="none".',
+            'ctx.distribute and ctx.all_gather need a transport between the workers. Received: transport="none".',
             fix='Leave transport="none" out, or pass transport="ring".',
         )
 

@@ -35,5 +35,8 @@ class Transport(Protocol):
     def gather(self, tensor: Tensor) -> Tensor:
         """Return all ranks' slices one after the other in rank order; first dimensions may differ."""
 
+    def all_gather(self, array: Array) -> list[Array]:
+        """Return each rank's array, flat, in rank order; sizes may differ. Not inside graphs."""
+
     def close(self) -> None:
         """Disconnect. May be called twice."""
