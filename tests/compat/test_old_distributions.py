@@ -19,8 +19,9 @@ def test_without_it_nothing_is_said() -> None:
     check_replaced("no-such-distribution")
 
 
-def test_the_package_checks_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = importlib.import_module("tensorflowonspark")
+@pytest.mark.parametrize("name", ["tensorflowonspark", "spark_tensorflow_distributor", "tensorspark", "hops"])
+def test_each_package_checks_at_import(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = importlib.import_module(name)
     monkeypatch.setattr(metadata, "version", lambda _: "2.2.5")
     with pytest.raises(ImportError, match="emberflow-compat"):
         importlib.reload(package)

@@ -1,11 +1,13 @@
 """What the pages take for granted: rows, models and files, all tiny, by page."""
 
 import gzip
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.tensorflow.digits_rows import digit_model, digit_rows
 
 import emberflow
@@ -154,6 +156,20 @@ def table_files(spark: "SparkSession", folder: Path) -> Names:
     return {}
 
 
+def old_keras(spark: "SparkSession", folder: Path) -> Names:
+    """Nothing: but importing the package chooses a Keras for its process, and that of the tests keeps its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", os.environ.copy())
+        import spark_tensorflow_distributor  # noqa: F401
+    return {}
+
+
+def project(spark: "SparkSession", folder: Path) -> Names:
+    """A project's folder where there is no Hops."""
+    os.environ["HOPS_PROJECT_PATH"] = str(folder)
+    return {}
+
+
 def readme(spark: "SparkSession", folder: Path) -> Names:
     """The page makes its own rows; its command lines need a file and a program."""
     import keras  # noqa: F401 - the page imports it, and functions that it defines use it
@@ -176,6 +192,9 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/function-estimator.md": features_and_label,
     "docs/hadoop-tfrecord.md": records,
     "docs/live.md": days,
+    "docs/migrate/hops.md": project,
+    "docs/migrate/spark-tensorflow-distributor.md": old_keras,
+    "docs/migrate/tensorspark.md": digits,
     "docs/predict.md": models_to_score,
     "docs/roles-gpus-restarts.md": days,
     "docs/streaming.md": clicks,

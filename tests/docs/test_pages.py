@@ -21,6 +21,7 @@ LANGUAGES = {"python", "console", "bash", "text", "scala", "java", "yaml"}
 STORAGE = re.compile(r"(?<![\w/.])(?:hdfs:///|s3://bucket/|/shared/|/tmp/|/models/)")
 LARGE = {  # pages whose programs need more than two slots, or GPUs
     "docs/asynchronous.md": pytest.mark.full,
+    "docs/migrate/tensorspark.md": pytest.mark.full,
     "docs/roles-gpus-restarts.md": pytest.mark.full,  # test_restarts.py runs its programs
     "docs/run-parallel.md": (),
 }
@@ -30,6 +31,8 @@ LONG = {  # several runs or commands; other tests show the same in make test
     "docs/feeding.md",
     "docs/function-estimator.md",
     "docs/live.md",
+    "docs/migrate/hops.md",
+    "docs/migrate/spark-tensorflow-distributor.md",
     "docs/predict.md",
     "docs/security.md",
     "docs/streaming.md",

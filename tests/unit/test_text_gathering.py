@@ -1,11 +1,11 @@
 """`ctx.all_gather` between ranks: each gets every text, in rank order."""
 
 import pytest
-from tests.unit.test_ring import joined, on_all
 
 from emberflow._node.text_gathering import gather_texts
 from emberflow.errors import ConfigError
 from emberflow.strategies.transport.ring import Ring
+from tests.unit.test_ring import joined, on_all
 
 
 def test_every_rank_gets_all_texts_in_rank_order() -> None:

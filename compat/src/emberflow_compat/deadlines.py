@@ -13,3 +13,5 @@ QUIET_DRAIN = 0.5  # A feeder in another process may be about to put its next ro
 GPU_RETRY = 30.0  # TensorFlowOnSpark's: as often as it has been tried, until another process releases its GPU
 NVIDIA_SMI_TIMEOUT = 60.0  # A driver that starts up answers late.
 GRACE_SECS = 30  # TensorFlowOnSpark's, of TFEstimator: shown to programs that ask for it, and not needed
+BARRIER_TIMEOUT = 86400.0  # A lost node ends a barrier at once; this is for stopped ones. Spark waits a year.
+BARRIER_START_TIMEOUT = 600.0  # as long as Spark itself waits for the slots of a barrier stage

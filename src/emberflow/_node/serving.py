@@ -52,7 +52,7 @@ class Serving:
 
         For addresses, counts and other short texts, and without a message as a barrier. All workers must call it
         equally often and, with `distribute`, in the same order. A worker that does not call it within
-        ``exchange_timeout`` is an error on the others.
+        ``exchange_timeout``, the first time within ``join_timeout``, is an error on the others.
 
         Args:
             message: The text of this worker; of any length, and workers may differ.

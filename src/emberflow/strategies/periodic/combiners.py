@@ -23,7 +23,9 @@ from emberflow._choices import one_of
 from emberflow.errors import ConfigError
 from emberflow.strategies.transport.interface import Array
 
-Function = Callable[..., Array]  # of server, pushed, pulled, and the keywords `rank` and `variable` if it has them
+Function = Callable[
+    ..., Array
+]  # of server, pushed, pulled, and the keywords `rank` and `variable` if it has them
 Combiner = str | Function
 
 MEAN, DELTA, FUNCTION = "mean", "delta", "function"
