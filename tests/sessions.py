@@ -150,9 +150,13 @@ ALLOCATION = {
     "spark.executor.cores": "1",
     "spark.cores.max": "3",
     "spark.task.maxFailures": "4",
-    # A copy of each task that runs longer than others of its stage.
+}
+SPECULATION = {  # a copy of each task that runs longer than half of its stage
     "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "500ms",
     "spark.speculation.efficiency.enabled": "false",
 }
 
@@ -165,6 +169,25 @@ def allocating() -> "Iterator[SparkSession]":
         classic(cluster.url, ALLOCATION, cluster.properties_file) as session,
     ):
         yield session
+
+
+@contextmanager
+def two_hosts(more: "Mapping[str, str]") -> "Iterator[SparkSession]":
+    """Run a classic session on two Workers of two slots each, on two addresses of loopback.
+
+    Spark starts a copy of a task only on another host than the task's own.
+    """
+    host, settings = "127.0.0.2", {"spark.executor.cores": "1", "spark.cores.max": "4"} | dict(more)
+    with local_cluster(workers=1, cores=2, memory="2g") as cluster, daemon_group("emberflow-host-") as group:
+        env = _environment(group.folder) | {"SPARK_LOCAL_IP": host}
+        command = [f"{env['SPARK_HOME']}/bin/spark-class", "org.apache.spark.deploy.worker.Worker"]
+        command += ["--host", host, "--port", "0", "--webui-port", "0", "--work-dir", str(group.folder)]
+        command += ["--cores", "2", "--memory", "2g", "--properties-file", str(cluster.properties_file)]
+        command.append(cluster.url)
+        worker = group.start("Worker", command, env, ready_pattern=r"(Successfully registered with master)")
+        wait_until_ready(worker, time.monotonic() + START_TIMEOUT)
+        with classic(cluster.url, settings, cluster.properties_file) as session:
+            yield session
 
 
 @contextmanager

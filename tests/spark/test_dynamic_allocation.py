@@ -103,7 +103,9 @@ def test_a_fit_is_that_of_one_worker(spark_allocating: "SparkSession") -> None:
             numWorkers=workers,
             verbose=False,
         )
-        return estimator.fit(rows).keras().get_weights()
+        model = estimator.fit(rows)
+        assert model.transform(rows).filter("prediction is not null").count() == rows.count()
+        return model.keras().get_weights()
 
     for one, two in zip(weights(1, 96), weights(2, 48), strict=True):  # a step is the whole of the rows
         np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
@@ -254,6 +256,13 @@ def test_a_live_cluster_whose_executor_is_killed_starts_again(
 def test_independent_tasks_and_scoring_run_as_ever(spark_allocating: "SparkSession") -> None:
     results = ef.run_parallel(lambda ctx: ctx.index**2, tasks=4, spark=spark_allocating)
     assert [result.value for result in results] == [0, 1, 4, 9]
+    rows = spark_allocating.range(0, 100, 1, 4)
+    scored = ef.predict(rows, load_double, inputs="id", outputs="double long")
+    assert sorted(map(tuple, scored.collect())) == [(number, 2 * number) for number in range(100)]
+
+
+def load_double() -> Any:
+    return lambda ids: {"double": 2 * ids}
 
 
 @pytest.mark.full
@@ -267,33 +276,3 @@ def test_an_idle_cluster_and_the_runs_on_it_hold_slots_of_their_own(spark_alloca
 
 def is_warm(_: Any) -> bool:
     return "tensorflow" in sys.modules
-
-
-@pytest.mark.full
-def test_on_connect_a_run_and_a_live_cluster_start_without_the_barrier_that_spark_refuses(
-    spark_connect_allocating: "SparkSession", caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = spark_connect_allocating.range(0, ROWS, 1, 3)
-    with caplog.at_level(logging.DEBUG, logger="emberflow"):
-        result = ef.run(ids_of_shard, workers=2, data=rows, spark=spark_connect_allocating, verbose=False)
-    assert sorted(value for report in result.reports for value in report.value) == list(range(ROWS))
-    assert "waiting for executors: 1 of 2" in caplog.text
-    with ef.cluster(sums_of_rounds, workers=1, spark=spark_connect_allocating, verbose=False) as cluster:
-        assert cluster.train(rows).rows == ROWS
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("gpus", [1, 2])  # what each task of the session has, and another number
-def test_workers_get_executors_with_gpus_and_parameter_servers_others(
-    spark_gpus_allocating: "SparkSession", gpus: int
-) -> None:
-    result = ef.run(
-        lambda ctx: (ctx.role, len(ctx.devices)),
-        workers=1,
-        ps=1,
-        gpus=gpus,
-        transport="ring",
-        spark=spark_gpus_allocating,
-        verbose=False,
-    )
-    assert [report.value for report in result.reports] == [("chief", gpus), ("ps", 0)]

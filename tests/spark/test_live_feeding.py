@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,9 @@ from pyspark.sql import functions as F
 
 from emberflow._node.live_feeds import LiveFeeds
 from emberflow.errors import ClusterError, ConfigError, DataError, NodeLostError, RunCancelledError
-from tests.sessions import Sessions, classic
+from tests.sessions import SPECULATION, Sessions, two_hosts
 from tests.spark.fed_cluster import fed_cluster
+from tests.spark.watching import await_file
 from tests.unit.nodes import WITHIN
 
 if TYPE_CHECKING:
@@ -360,28 +362,29 @@ def test_feeding_on_spark_connect(spark_connect: "SparkSession", *, encrypt: boo
     assert sorted(values[0] + values[1]) == list(range(200))
 
 
-@pytest.mark.full  # a cluster of its own
-def test_speculative_copies_of_feeding_tasks_give_each_row_once(sessions: Sessions) -> None:
-    sessions.close()
-    speculation = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "500ms",
-    }
+def slow_once(copied: Path) -> Any:
+    """Return a function whose second task waits until Spark has started a copy of it."""
 
-    def slow_once(batches: Any) -> Any:
+    def same(batches: Any) -> Any:
         task = TaskContext.get()
         assert task is not None
         for batch in batches:
             yield batch
             if task.partitionId() == 1 and task.attemptNumber() == 0:
-                time.sleep(WITHIN)  # its rows are with the node, and their end is not
+                await_file(copied)  # its rows are with the node, and their end is not
+        if task.attemptNumber() > 0:
+            copied.touch()
 
-    with classic("local-cluster[2,1,1024]", speculation) as spark:
-        frame = wide(spark, 100, 4).mapInArrow(slow_once, "id long, bytes string")
+    return same
+
+
+@pytest.mark.full  # a cluster of its own
+def test_speculative_copies_of_feeding_tasks_give_each_row_once(sessions: Sessions, tmp_path: Path) -> None:
+    sessions.close()
+    with two_hosts(SPECULATION | {"spark.task.maxFailures": "4"}) as spark:
         for fn in (rows_of_stream, rows_of_rounds):
+            slow = slow_once(tmp_path / fn.__name__)
+            frame = wide(spark, 100, 4).mapInArrow(slow, "id long, bytes string")
             with fed_cluster(spark, fn) as cluster:
                 assert cluster.feeding.train(frame).rows == 100
                 values = cluster.stop()

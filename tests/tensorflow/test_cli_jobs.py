@@ -55,6 +55,10 @@ def submit(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run(program, *MASTER, *python, file, *arguments)
 
 
+# One kind of cluster for all: tests of different kinds run in different processes, and each would make `folder`.
+TOGETHER = pytest.mark.usefixtures("spark_cluster")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a program, the same rows in four formats, and a model that was trained on the csv."""
@@ -94,6 +98,7 @@ def assert_scored(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.full
+@TOGETHER
 def test_predict_from_csv_to_json(folder: Path) -> None:
     out = folder / "from-csv.json"
     done = run(*EMBERFLOW, "predict", str(folder / "rows.csv"), str(folder / "model"), str(out), *MASTER)
@@ -103,6 +108,7 @@ def test_predict_from_csv_to_json(folder: Path) -> None:
     assert all(abs(sum(row["probability"]) - 1) < 1e-5 for row in rows)
 
 
+@TOGETHER
 def test_predict_from_parquet_to_csv_inside_spark_submit(folder: Path) -> None:
     out = folder / "from-parquet.csv"
     submit("predict", str(folder / "rows.parquet"), str(folder / "model"), str(out))
@@ -113,6 +119,7 @@ def test_predict_from_parquet_to_csv_inside_spark_submit(folder: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["json", "tfrecord"])
+@TOGETHER
 def test_predict_by_a_saved_model_that_knows_no_columns(folder: Path, kind: str) -> None:
     out = folder / f"from-{kind}.parquet"
     chosen = ["--inputs", "length", "--inputs", "width", "--outputs", "scores", "--keep", "id"]
@@ -125,6 +132,7 @@ def test_predict_by_a_saved_model_that_knows_no_columns(folder: Path, kind: str)
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["parquet", "json", "tfrecord"])
+@TOGETHER
 def test_train_on_other_formats_and_inside_spark_submit(folder: Path, kind: str) -> None:
     out = folder / f"model-{kind}"
     paths = [str(folder / "program.py"), str(folder / f"rows.{kind}"), str(out)]
@@ -146,6 +154,7 @@ def test_train_and_predict_on_connect(folder: Path, spark_connect: "SparkSession
     assert [row["id"] for row in read_back(out, "json")] == list(range(64))
 
 
+@TOGETHER
 def test_show_says_columns_signature_and_versions(folder: Path) -> None:
     said = run(*EMBERFLOW, "show", str(folder / "model")).stdout
     assert "emberflow.ml.KerasModel, created by emberflow " in said
