@@ -144,8 +144,8 @@ ALLOCATION = {
     "spark.dynamicAllocation.maxExecutors": "3",
     "spark.dynamicAllocation.executorIdleTimeout": "3s",
     "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
-    # Executors that hold shuffle files stay until their data is collected, or so long.
-    "spark.dynamicAllocation.shuffleTracking.timeout": "3s",
+    # So long executors that hold shuffle files stay: a busy machine reads rows seconds after it has written them.
+    "spark.dynamicAllocation.shuffleTracking.timeout": "15s",
     "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.executor.cores": "1",
     "spark.cores.max": "3",
