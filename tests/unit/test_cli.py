@@ -197,6 +197,7 @@ def test_a_cluster_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
     (finding,) = doctor.ask_executors("spark://silent", timeout=0.5)
     assert finding.state == "failure"
     assert "none answered within" in finding.text
+    assert "--timeout" in finding.fix
 
 
 def test_exit_code_is_one_when_something_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from emberflow.errors import ClusterError
 from emberflow.local.java import find_java_home
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "cyan")}
+WIDTH = len("Executors' tensorflow ")  # the longest name of a check
 
 
 def run_doctor(master: str | None, timeout: float) -> int:
@@ -55,10 +56,10 @@ def _findings(master: str | None, timeout: float) -> Iterator[Finding]:
 def _show(console: Console, finding: Finding) -> None:
     mark, colour = MARKS[finding.state]
     console.print(
-        Text(f" {mark} ", style=colour) + Text(f"{finding.what:<18}", style="bold") + Text(finding.text)
+        Text(f" {mark} ", style=colour) + Text(f"{finding.what:<{WIDTH}}", style="bold") + Text(finding.text)
     )
     if finding.fix:
-        console.print(Text(f"{'':21}→ {finding.fix}", style=colour))
+        console.print(Text(f"{'':{WIDTH + 3}}→ {finding.fix}", style=colour))
 
 
 def ask_executors(master: str, timeout: float) -> list[Finding]:
@@ -93,7 +94,8 @@ def _no_answer(master: str, timeout: float) -> Finding:
         "Executors",
         "failure",
         f"none answered within {timeout:.0f} s: {master} has no free slot, or cannot reach this machine",
-        "check the cluster's web page for free cores; set spark.driver.host to an address that executors can reach",
+        "check the cluster's web page for free cores; set spark.driver.host to an address that executors can reach; "
+        f"where executors take long to start, pass --timeout {2 * timeout:.0f}",
     )
 
 
