@@ -1,4 +1,4 @@
-"""A program for YARN with dynamic allocation: rows, a fit, a lost executor, a live cluster; it writes what it found.
+"""A program for YARN with dynamic allocation: rows, a fit, lost nodes, a live cluster; it writes what it found.
 
 spark-submit --master yarn allocating_driver.py FILE
 """
@@ -50,6 +50,12 @@ def kill_executor_once(ctx: Any) -> int:
     return int(ctx.attempt)
 
 
+def kill_node_once(ctx: Any) -> int:
+    if ctx.attempt == 0 and ctx.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return int(ctx.attempt)
+
+
 def sums(ctx: Any) -> list[int]:
     return [
         sum(int(value) for batch in each.dataset(columns=["id"], batch_size=8) for value in batch["id"])
@@ -80,8 +86,10 @@ def main() -> None:
     result = ef.run(ids, workers=2, data=rows.select("id"), spark=spark)
     found["shards"] = [report.value for report in result.reports]
     found["weights"] = [weights(rows, 1), weights(rows, 2)]
-    again = ef.run(kill_executor_once, workers=2, max_restarts=1, spark=spark)
-    found["restarted"] = [again.attempts, [report.value for report in again.reports]]
+    found["restarted"] = []
+    for kill_once in (kill_node_once, kill_executor_once):
+        again = ef.run(kill_once, workers=2, max_restarts=1, spark=spark)
+        found["restarted"].append([again.attempts, [report.value for report in again.reports]])
     try:
         ef.run(kill_executor_once, workers=2, spark=spark)
     except ef.NodeLostError as error:
