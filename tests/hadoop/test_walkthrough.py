@@ -1,5 +1,6 @@
 """The MNIST walk-through from start to end: prepare, train, predict, both ways, and continue from the checkpoint."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from emberflow.local.cluster import local_cluster
 from emberflow.local.hadoop import LocalHadoop
 from tests.conftest import mnist_folder
+from tests.hadoop.maven import maven_jars
+from tests.hadoop.s3_server import s3_server
 from tests.hadoop.walkthrough import (
     FILES_LINE,
     SPARK_LINE,
@@ -22,6 +25,7 @@ PARTITIONS, EPOCHS = 2, 4
 TINY = {"PARTITIONS": str(PARTITIONS), "EPOCHS": str(EPOCHS)}
 TINY_ROWS, MNIST_ROWS = 48, 10_000
 THREE_SLOTS = {"spark.cores.max": "3"}  # two workers and the evaluator
+SIMPLE_KEYS = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 SCRIPT_TIMEOUT = 900.0  # seconds for one step: a busy machine trains slowly
 
 
@@ -102,3 +106,28 @@ def test_mnist_is_learnt_on_hdfs_both_ways(
         walk.prepare(partitions=10)
         walk.train_and_predict("spark", SPARK_LINE)
         walk.train_and_predict("files", FILES_LINE)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_each_step_works_on_s3(tmp_path: Path, sessions: Sessions, nothing_left: None) -> None:
+    jars = maven_jars("org.apache.hadoop:hadoop-aws:3.5.0", tmp_path)
+    sessions.close()
+    url = "s3a://walk/mnist"
+    with s3_server("walk") as endpoint:
+        settings = THREE_SLOTS | {
+            # In place: the jar of AWS has more than half a gigabyte.
+            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+            "spark.executor.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+            "spark.hadoop.fs.s3a.endpoint": endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.access.key": "testing",
+            "spark.hadoop.fs.s3a.secret.key": "testing",
+            "spark.hadoop.fs.s3a.aws.credentials.provider": SIMPLE_KEYS,
+        }
+        with (
+            local_cluster(workers=1, cores=3) as cluster,
+            classic(cluster.url, settings, cluster.properties_file),
+        ):
+            tiny_walk(tmp_path, url, url).all_steps(partitions=PARTITIONS, epochs=EPOCHS)
