@@ -1,24 +1,34 @@
 """Keras callbacks, checkpoints, exports and TensorBoard on HDFS, with real nodes."""
 
-import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import emberflow as ef
 from emberflow import storage
 from emberflow.local.hadoop import LocalHadoop
-from tests.spark.test_tensorboard import await_text, runs_at, write_event
-from tests.spark.watching import START, await_begun, await_file, begin, start_run
+from tests.spark.watching import START, await_file, start_run
 from tests.tensorflow.remote_training import EPOCHS, KILLED_IN, Train
-from tests.tensorflow.test_remote_callbacks import check_files
+from tests.tensorflow.test_remote_callbacks import check_files, check_tensorboard_shows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def default_fs(spark_cluster: "SparkSession", hdfs: LocalHadoop) -> Iterator[None]:
+    """HDFS is the default file system of the session."""
+    settings = spark_cluster.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", hdfs.default_fs)
+    yield
+    settings.set("fs.defaultFS", before)
+    storage.apply_settings(storage.StorageSettings())
 
 
 @pytest.mark.fault
@@ -37,8 +47,9 @@ def test_callbacks_on_hdfs_are_resumed_after_the_chief_was_killed(
 
 @pytest.mark.fault
 def test_uploads_of_callbacks_outlast_a_name_node_that_starts_again(
-    hdfs: LocalHadoop, spark_cluster: "SparkSession", tmp_path: Path
+    hdfs: LocalHadoop, spark_cluster: "SparkSession", default_fs: None, tmp_path: Path
 ) -> None:
+    """Also a node that writes there for the first time meanwhile waits: Hadoop's settings name this HDFS."""
     url = f"{hdfs.default_fs}/runs/outage"
     options = {"checkpoint_dir": f"{url}/checkpoints", "verbose": True}
     run = start_run(spark_cluster, Train(url, gate=tmp_path), **options)
@@ -55,22 +66,4 @@ def test_uploads_of_callbacks_outlast_a_name_node_that_starts_again(
 def test_tensorboard_shows_event_files_on_hdfs(
     hdfs: LocalHadoop, spark_cluster: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs = f"{hdfs.default_fs}/logs/shown"
-
-    def train(ctx: Any) -> None:
-        if ctx.is_chief:
-            write_event(ctx.mirror(f"{logs}/mine", fetch=False))
-        begin(tmp_path, ctx.rank)
-        await_file(tmp_path / "end")
-
-    run = start_run(spark_cluster, train, tensorboard=logs, verbose=True)
-    await_begun(tmp_path, 0)
-    url = await_text(lambda: capsys.readouterr().err, r"TensorBoard: (http\S+)")
-    write_event(tmp_path / "theirs")  # of another program, while TensorBoard runs
-    (file,) = (tmp_path / "theirs").iterdir()
-    storage.write_bytes(f"{logs}/theirs/{file.name}", file.read_bytes())
-    await_text(lambda: json.dumps(runs_at(url)), '"(theirs)"')
-    assert set(runs_at(url)) == {"mine", "theirs"}
-    (tmp_path / "end").write_text("well")
-    assert run.result(timeout=START).tensorboard_url == url
-    assert any("tfevents" in each.path for each in storage.list_files(f"{logs}/mine"))
+    check_tensorboard_shows(spark_cluster, f"{hdfs.default_fs}/logs/shown", tmp_path, capsys)

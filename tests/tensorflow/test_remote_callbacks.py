@@ -1,5 +1,6 @@
 """Keras callbacks that write to S3, on real executors: complete at the end, and resumed after a killed chief."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,9 @@ import pytest
 import emberflow as ef
 from emberflow import storage
 from tests.hadoop.s3_server import s3_server
+from tests.spark.keras_models import flower_model, flower_rows
+from tests.spark.test_tensorboard import await_text, runs_at, write_event
+from tests.spark.watching import START, await_begun, await_file, begin, start_run
 from tests.tensorflow.remote_training import EPOCHS, KILLED_IN, Train
 
 if TYPE_CHECKING:
@@ -89,3 +93,65 @@ def test_callbacks_on_s3_are_resumed_after_the_chief_was_killed(
     assert first.value["attempt"] == 1
     assert first.value["epochs"] == second.value["epochs"] == list(range(KILLED_IN, EPOCHS))
     check_files(url, tmp_path, first.value["weights"])
+
+
+@pytest.mark.full
+def test_callbacks_of_an_estimator_write_to_s3(
+    spark_cluster: "SparkSession", bucket: str, tmp_path: Path
+) -> None:
+    """The driver's callbacks are sent to the nodes: paths that they hold are remote there as well."""
+    import keras
+
+    url = f"{bucket}/estimator"
+    stage = ef.KerasEstimator(
+        model=flower_model,
+        featuresCols=["length", "width"],
+        callbacks=[
+            keras.callbacks.ModelCheckpoint(f"{url}/{{epoch:02d}}.keras"),
+            keras.callbacks.BackupAndRestore(f"{url}/backup"),
+            keras.callbacks.CSVLogger(f"{url}/log.csv", append=True),
+            keras.callbacks.TensorBoard(f"{url}/logs"),
+        ],
+        epochs=2,
+        numWorkers=2,
+        verbose=False,
+    )
+    model = stage.fit(flower_rows(spark_cluster))
+    assert names_below(url) == ["01.keras", "02.keras", "log.csv"]
+    assert any("tfevents" in file.path for file in storage.list_files(f"{url}/logs/train"))
+    (tmp_path / "last.keras").write_bytes(storage.read_bytes(f"{url}/02.keras"))
+    stored = keras.models.load_model(tmp_path / "last.keras")
+    for ours, theirs in zip(stored.get_weights(), model.keras().get_weights(), strict=True):
+        assert ours.tolist() == theirs.tolist()
+    assert not Path("s3:").exists(), "a callback wrote to the driver's disk"
+
+
+def check_tensorboard_shows(
+    spark: "SparkSession", logs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TensorBoard of a run shows event files of a remote folder: its own, and those of another program."""
+
+    def train(ctx: Any) -> None:
+        if ctx.is_chief:
+            write_event(ctx.mirror(f"{logs}/mine", fetch=False))
+        begin(tmp_path, ctx.rank)
+        await_file(tmp_path / "end")
+
+    run = start_run(spark, train, tensorboard=logs, verbose=True)
+    await_begun(tmp_path, 0)
+    url = await_text(lambda: capsys.readouterr().err, r"TensorBoard: (http\S+)")
+    write_event(tmp_path / "theirs")  # while TensorBoard runs
+    (file,) = (tmp_path / "theirs").iterdir()
+    storage.write_bytes(f"{logs}/theirs/{file.name}", file.read_bytes())
+    await_text(lambda: json.dumps(runs_at(url)), '"(theirs)"')
+    assert set(runs_at(url)) == {"mine", "theirs"}
+    (tmp_path / "end").write_text("well")
+    assert run.result(timeout=START).tensorboard_url == url
+    assert any("tfevents" in each.path for each in storage.list_files(f"{logs}/mine"))
+
+
+@pytest.mark.full
+def test_tensorboard_shows_event_files_on_s3(
+    spark_cluster: "SparkSession", bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_tensorboard_shows(spark_cluster, f"{bucket}/shown", tmp_path, capsys)

@@ -158,7 +158,7 @@ def fake_hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     FakeClient.folder = tmp_path / "hdfs"
     FakeClient.folder.mkdir()
     monkeypatch.setattr("hdfs_native.fsspec.Client", FakeClient)
-    monkeypatch.setattr(outages, "_reached", set())
+    monkeypatch.setattr(outages, "_known", set())
     monkeypatch.setattr(deadlines, "OUTAGE_POLL", 0.001)
     return "hdfs://Name:9000"
 
@@ -180,6 +180,13 @@ def test_files_and_folders_go_through_the_driver(fake_hdfs: str, folder: Path, t
         assert list(file) == [b"1\n", b"2\n"]
         assert file.seek(2) == 2
         assert file.read() == b"2\n"
+
+
+@pytest.fixture
+def settings_as_before() -> Iterator[None]:
+    before = storage.current_settings()
+    yield
+    storage.apply_settings(before)
 
 
 SAFE_MODE = partial(RuntimeError, "org.apache.hadoop.hdfs.server.namenode.SafeModeException: in safe mode.")
@@ -212,6 +219,23 @@ def test_an_address_that_was_never_reached_is_tried_once(fake_hdfs: str, failing
         storage.exists(storage.join(fake_hdfs, "x"))
     assert len(left) == 1
     assert FakeClient.last[1]["dfs.client.failover.max.attempts"] == "4"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fs.defaultFS": "hdfs://Name:9000/"},
+        {"dfs.nameservices": "other, Name", "dfs.ha.namenodes.Name": "a"},
+    ],
+)
+def test_an_address_of_hadoops_settings_is_waited_for_from_the_first_contact(
+    fake_hdfs: str, failing: Any, settings: dict[str, str], settings_as_before: None
+) -> None:
+    storage.apply_settings(storage.StorageSettings(hadoop=settings))
+    left = failing("get_file_info", REFUSED, REFUSED)
+    address = fake_hdfs if "fs.defaultFS" in settings else "hdfs://Name"
+    assert not storage.exists(storage.join(address, "x"))
+    assert not left
 
 
 @pytest.mark.parametrize("call", ["mkdirs", "create", "rename", "get_file_info"])

@@ -9,7 +9,7 @@ from hdfs_native import WriteOptions
 from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
 
 from emberflow._plan import deadlines
-from emberflow.storage.outages import outlast
+from emberflow.storage.outages import expect, outlast
 
 BLOCK = 1 << 20  # bytes that go to the driver at a time: each call costs as much as some hundred kilobytes
 
@@ -83,6 +83,9 @@ class _Transfers:
         self._driver = self.client
         self._address = f"{self.protocol}://{host or ''}{f':{port}' if port else ''}"
         self.client = _Outlasting(self._driver, self._address)
+        services = [name.strip() for name in options.get("dfs.nameservices", "").split(",")]
+        if self._address == options.get("fs.defaultFS", "").rstrip("/") or (host or "/") in services:
+            expect(self._address)  # it is no misspelt one
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:

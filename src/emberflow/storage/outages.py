@@ -1,7 +1,8 @@
 """An HDFS that is away for a while: its calls are made again until it answers and takes writes, for a bounded time.
 
 That is so while a NameNode starts again, in its safe mode, during a failover, and without a DataNode. The first
-contact of a process with an address fails within seconds instead: the address may be wrong.
+contact of a process with an address fails within seconds instead, since the address may be wrong; unless Hadoop's own
+settings name it.
 """
 
 import logging
@@ -19,7 +20,7 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 _waits: ContextVar[bool] = ContextVar("waits", default=True)
-_reached: set[str] = set()  # addresses
+_known: set[str] = set()  # addresses at which there is an HDFS
 _away: set[str] = set()  # addresses of which a log has a line
 
 
@@ -35,10 +36,15 @@ def outlast(address: str, call: Callable[[], Result]) -> Result:
             if not _may_wait(address, failure) or time.monotonic() >= over:
                 raise
         else:
-            _reached.add(address)
+            expect(address)
             _away.discard(address)
             return result
         threading.Event().wait(deadlines.OUTAGE_POLL)
+
+
+def expect(address: str) -> None:
+    """Note that there is an HDFS at this address."""
+    _known.add(address)
 
 
 @contextmanager
@@ -53,8 +59,8 @@ def not_waiting() -> Iterator[None]:
 
 def _may_wait(address: str, failure: Failure | None) -> bool:
     if failure is not FAILURES["unreachable"]:
-        _reached.add(address)  # something refused the call
-    if failure is None or not failure.may_pass or address not in _reached or not _waits.get():
+        expect(address)  # something refused the call
+    if failure is None or not failure.may_pass or address not in _known or not _waits.get():
         return False
     if address not in _away:
         _away.add(address)
