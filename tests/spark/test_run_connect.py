@@ -12,6 +12,8 @@ import pytest
 
 import emberflow as ef
 from emberflow._driver import cluster_facts as facts
+from emberflow._driver.paths import path_rules_of, resolve_path
+from emberflow._driver.storage_settings import storage_settings_of
 from tests.spark.test_run import check_undialled, train
 from tests.spark.watching import await_begun, begin, error_of, start_run
 
@@ -127,3 +129,24 @@ def test_what_connect_does_not_tell_is_warned_of_once(
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "allow_unencrypted=True" in warnings[0]
+
+
+@pytest.mark.full
+def test_the_default_file_system_is_a_setting_of_the_session(spark_connect: "SparkSession") -> None:
+    """The server's own files cannot be read: what it was started with is known, and what the client says."""
+    assert resolve_path(spark_connect, "/models/x") == "/models/x"
+    said = {
+        "spark.hadoop.fs.defaultFS": "hdfs://host:8020",
+        "spark.hadoop.fs.s3a.endpoint": "http://host:9000",
+        "spark.hadoop.fs.s3a.secret.key": "hidden",
+    }
+    try:
+        for name, value in said.items():
+            spark_connect.conf.set(name, value)
+        assert path_rules_of(spark_connect).resolve("/models/x") == "hdfs://host:8020/models/x"
+        found = storage_settings_of(spark_connect).hadoop
+        assert found["fs.s3a.endpoint"] == "http://host:9000"
+        assert "fs.s3a.secret.key" not in found, "Spark tells it now: docs/storage.md says that it does not"
+    finally:
+        for name in said:
+            spark_connect.conf.unset(name)
