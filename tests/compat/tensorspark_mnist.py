@@ -16,16 +16,14 @@ import tensorspark.core.spark_session as sps
 import tensorspark.core.weight_combiner as comb
 
 ROWS, PIXELS = 400, 784
+SHAPES = {"Variable:0": (PIXELS, 10), "Variable_1:0": (10,)}  # of W and b
 
 
 class Noted(comb.DeltaWeightCombiner):
     """A combiner of the user's own: it must be told who pushes which variable, in its shape."""
 
     def compute(self, origin_weight, new_weight, worker_id=-1, name=None):  # type: ignore[no-untyped-def]
-        if worker_id not in (0, 1) or (name, origin_weight.shape) not in (
-            (W.name, (PIXELS, 10)),
-            (b.name, (10,)),
-        ):
+        if worker_id not in (0, 1) or SHAPES.get(name) != origin_weight.shape:
             raise ValueError(f"{worker_id} {name} {origin_weight.shape}")
         return super().compute(origin_weight, new_weight, worker_id=worker_id, name=name)
 
