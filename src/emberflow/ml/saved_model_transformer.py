@@ -14,7 +14,7 @@ from emberflow._names import check_arguments, names_checked
 from emberflow._score.model_source import fingerprint, is_keras_file, model_not_found
 from emberflow._score.model_versions import is_model, model_at
 from emberflow.config import check_path
-from emberflow.errors import ConfigError, ModelError
+from emberflow.errors import ConfigError, ModelError, StorageError
 from emberflow.ml.params import arguments_kept, declare, defaults_of, with_accessors
 from emberflow.ml.saved_stage import SavedStage
 from emberflow.ml.saving import SAVED_MODEL, StageWriter, read_metadata, with_params
@@ -55,9 +55,13 @@ def to_model_path(value: Any) -> str:
 
 def check_unchanged(exported: "Exported | None", path: str) -> None:
     """Refuse another model than the one that a stage was fitted with: a later fit has replaced it."""
-    if exported is None or exported.path != path or not storage.exists(path):
+    if exported is None or exported.path != path:
         return
-    if fingerprint(path) != exported.fingerprint:
+    try:
+        is_same = not storage.exists(path) or fingerprint(path) == exported.fingerprint
+    except (StorageError, ImportError):
+        return  # executors may see what this process cannot
+    if not is_same:
         raise ModelError(
             f"The model must be the one that this stage was fitted with. Received: {path}, which was replaced since.",
             fix="Let your function export each model to a path of its own: ctx.export(model, "
