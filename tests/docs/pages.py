@@ -8,7 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("examples/*.md"),
+    ]
 )
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})\s*([^`]*)$")
 NOT_RUN = re.compile(r"^\s*<!-- not run: (.+) -->$")

@@ -20,6 +20,61 @@ def run_example(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
 
 
+def run_here(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run an example in this process, whose session it finds; return what it printed."""
+    monkeypatch.setattr(sys, "argv", [name, "--tiny"])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_the_table_names_every_example() -> None:
+    table = (ROOT / "examples" / "README.md").read_text()
+    programs = [path.relative_to(ROOT / "examples") for path in (ROOT / "examples").rglob("*.py")]
+    missing = [str(path) for path in programs if path.parts[0] != "mnist" and f"]({path}) | " not in table]
+    assert missing == []
+    for line in re.findall(r"`python examples/(\S+\.py) --tiny`", table):
+        assert '"--tiny"' in (ROOT / "examples" / line).read_text(), line
+
+
+def test_files_are_scored_by_independent_processes(
+    spark_local: Any,
+    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = run_here("parallel_inference.py", monkeypatch, capsys)
+    assert sum(int(rows) for rows in re.findall(r"shard \d: (\d+) rows", said)) == 500
+    assert float(said.split()[-1]) < 1e-5, said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "least"), [("pipeline.py", 0.8), ("resnet.py", 0.5), ("segmentation.py", 0.8)]
+)
+def test_an_example_learns(
+    name: str,
+    least: float,
+    spark_local: Any,
+    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = run_here(name, monkeypatch, capsys)
+    assert float(said.split()[-1]) >= least, said
+
+
+@pytest.mark.full
+def test_a_graph_of_tensorflow_1_learns_with_a_periodic_server(
+    spark_three: Any,
+    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = run_here("tf1_mnist.py", monkeypatch, capsys)
+    assert re.search(r"ps 0: .*pushes", said), said
+    assert float(said.split()[-1]) >= 0.8, said
+
+
 @pytest.mark.full
 def test_mnist_is_read_right_after_three_epochs_on_two_workers(
     mnist: Any, tmp_path: Path, sessions: Sessions, nothing_left: None
@@ -40,9 +95,7 @@ def test_a_cluster_is_trained_twice_asked_and_stopped(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["live_cluster.py", "--tiny"])
-    runpy.run_path(str(ROOT / "examples" / "live_cluster.py"), run_name="__main__")
-    said = capsys.readouterr().out
+    said = run_here("live_cluster.py", monkeypatch, capsys)
     assert "monday: 200 rows" in said
     assert "tuesday: 200 rows" in said
     assert float(said.split()[-1]) < 0.1, said
