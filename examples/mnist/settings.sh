@@ -12,9 +12,9 @@ EPOCHS=${EPOCHS:-3}
 PARTITIONS=${PARTITIONS:-10}
 
 # Nodes have a slot each: two workers, and the evaluator of train_with_files.sh. TensorFlow's memory is outside of the JVM's.
-read -r -a submit_options <<< "${SUBMIT_OPTIONS:---num-executors 3 --executor-cores 1 --executor-memory 1g --conf spark.executor.memoryOverhead=2g}"
+read -r -d '' -a submit_options <<< "${SUBMIT_OPTIONS:---num-executors 3 --executor-cores 1 --executor-memory 1g --conf spark.executor.memoryOverhead=2g}" || true # it is at its end
 program=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/model.py
 
 submit() {
-    spark-submit --master "$MASTER" "${submit_options[@]}" "$(emberflow --submit-file)" "$@"
+    spark-submit --master "$MASTER" --conf spark.log.level=WARN "${submit_options[@]}" "$(emberflow --submit-file)" "$@"
 }

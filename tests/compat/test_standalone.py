@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 
 from tensorflowonspark import TFManager, TFSparkNode, gpu_info, reservation, util
 from tensorflowonspark.reservation import Client, Reservations, Server
@@ -123,6 +124,7 @@ def test_one_node_alone(meta: dict[str, Any]) -> None:
     assert seen == [("chief", 0, 1)]
     assert util.read_executor_id() == 0
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert TaskContext.get() is None  # where there is one, PySpark refuses to start a session in this process
 
 
 def test_gpus_of_a_node_alone(meta: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

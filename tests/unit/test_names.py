@@ -61,4 +61,4 @@ def test_set_params_sets_what_the_constructor_takes() -> None:
 def test_a_map_of_params_by_text_is_refused_which_spark_would_ignore(key: str, meant: str) -> None:
     with pytest.raises(ef.UnknownNameError, match=f"Received: '{key}'") as caught:
         ESTIMATOR().fit(None, {key: 3})
-    assert f"{{estimator.{meant}: 3}}" in caught.value.fix
+    assert f"{{stage.{meant}: 3}}" in caught.value.fix

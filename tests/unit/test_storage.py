@@ -183,6 +183,7 @@ def test_a_missing_driver_names_the_command(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     # Another test may have loaded the driver.
+    monkeypatch.delitem(sys.modules, "emberflow.storage.hdfs", raising=False)
     monkeypatch.delitem(importlib.import_module("fsspec.registry")._registry, protocol, raising=False)
     with pytest.raises(StorageError) as caught:
         storage.exists(path)

@@ -49,6 +49,8 @@ def set_visible_gpus(tf_args: Any, has_resources: bool, place: Place | None = No
 def _of_spark() -> list[str]:
     from pyspark import TaskContext
 
+    if TaskContext.get() is None:  # to make one would have PySpark take this process for a task for ever
+        return []
     resources = TaskContext().resources()
     return list(resources["gpu"].addresses) if resources and "gpu" in resources else []
 
