@@ -112,6 +112,23 @@ def test_a_name_service_is_reached_through_its_settings(
     check_there_and_back(f"hdfs://Cluster1{hdfs.home}/{uuid.uuid4().hex}", folder, tmp_path / "back")
 
 
+@pytest.mark.full
+def test_a_mount_table_leads_to_hdfs(
+    hdfs: LocalHadoop, folder: Path, tmp_path: Path, settings_as_before: None
+) -> None:
+    table = "fs.viewfs.mounttable.Mounts"
+    mounts = {f"{table}.link./data": f"{hdfs.default_fs}{hdfs.home}"}
+    target = f"viewfs://Mounts/data/{uuid.uuid4().hex}"
+    storage.apply_settings(storage.StorageSettings(hadoop=mounts))
+    with pytest.raises(StorageError) as caught:
+        storage.exists(target)
+    assert "linkFallback" in (caught.value.fix or "")
+    storage.apply_settings(
+        storage.StorageSettings(hadoop=mounts | {f"{table}.linkFallback": hdfs.default_fs})
+    )
+    check_there_and_back(target, folder, tmp_path / "back")
+
+
 def failing(target: str, folder: Path, cause: str) -> None:
     """Publishing fails for a cause, with its remedy and the path, and leaves nothing."""
     with pytest.raises(StorageError) as caught:

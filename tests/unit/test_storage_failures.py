@@ -18,6 +18,7 @@ HDFS = "org.apache.hadoop.hdfs"
         (OSError("failed to lookup address information: Name or service not known"), "unreachable"),
         (RuntimeError('InvalidArgument("No NameNode hosts found")'), "no_name_node"),
         (RuntimeError('InvalidArgument("No fs.defaultFS setting found")'), "no_name_node"),
+        (RuntimeError('InvalidArgument("No viewfs fallback mount found")'), "no_fallback"),
         (RuntimeError(f'RPCError("{HDFS}.server.namenode.SafeModeException", "Name node is in")'), "safe_mode"),
         (RuntimeError(f'RPCError("{HDFS}.protocol.NSQuotaExceededException", "The NameSpace quota")'), "quota"),
         (RuntimeError(f'RPCError("{HDFS}.protocol.DSQuotaExceededException", "The DiskSpace quota")'), "quota"),

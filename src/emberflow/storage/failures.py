@@ -114,6 +114,12 @@ FAILURES = {
         "No NameNode is known for this address",
         "Write hdfs://HOST:PORT/..., or set HADOOP_CONF_DIR (dfs.nameservices, dfs.ha.namenodes.*) on every machine.",
     ),
+    "no_fallback": _failure(
+        r"No viewfs fallback mount found",
+        "The driver wants a mount table with a fallback",
+        "Set fs.viewfs.mounttable.NAME.linkFallback (spark.hadoop.* in Spark) to a folder of HDFS, for paths without "
+        "a mount; or write the hdfs:// address itself.",
+    ),
     "unreachable": _failure(
         r"Connection ?refused|failed to lookup address|Name or service not known|Temporary failure in name|"
         r"EndpointConnectionError|ConnectTimeout|ReadTimeout|Connection ?reset|ConnectionClosed|Broken pipe|"
