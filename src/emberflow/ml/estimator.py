@@ -271,12 +271,10 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
 
     def _train(self, training: Training, data: Mapping[str, Any], spark: "SparkSession | None") -> KerasModel:
         """Run the training on these rows, by name."""
-        options = run_options(self)
+        options = run_options(self, self.cluster)
         if self.evaluation is not None:
             check_evaluation(options)
             options["evaluator"] = True
-        if self.cluster is not None and options["workers"] == "auto":
-            options["workers"] = self.cluster.workers
         train = TrainFunction(training)
         result = run(train, data=data, spark=spark, cluster=self.cluster, **options)
         return self._model_of(result.value, result)

@@ -224,10 +224,8 @@ class FunctionEstimator(
 
         fn = self._function()
         data = self._rows(dataset)
-        options = run_options(self)
+        options = run_options(self, self.cluster)
         options |= {option: self.getOrDefault(name) for name, option in OWN_RUN_OPTIONS.items()}
-        if self.cluster is not None and options["workers"] == "auto":
-            options["workers"] = self.cluster.workers
         training = FunctionTraining(ship(fn, is_connect=False))
         result = run(training, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
         exported: Exported = result.value

@@ -1,7 +1,7 @@
 """The estimator's Params that are options of `ef.run`."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pyspark.ml.param import Params, TypeConverters
 
@@ -18,6 +18,9 @@ from emberflow.config import (
     parse_port_range,
 )
 from emberflow.ml.params import declare, to_count
+
+if TYPE_CHECKING:
+    from emberflow.live_cluster import Cluster
 
 RUN_OPTIONS = {
     "numWorkers": "workers",
@@ -46,13 +49,20 @@ RUN_OPTIONS = {
 }
 
 
-def run_options(stage: Params) -> dict[str, Any]:
-    """Return the options of `ef.run` that the stage sets, by their name there."""
+def run_options(stage: Params, cluster: "Cluster | None" = None) -> dict[str, Any]:
+    """Return the options of `ef.run` that the stage sets, by their name there.
+
+    Args:
+        stage: The estimator.
+        cluster: The idle cluster whose nodes train; all of them, unless the stage says how many.
+    """
     options = {
         option: stage.getOrDefault(name) for name, option in RUN_OPTIONS.items() if stage.isDefined(name)
     }
     if not STRATEGIES[options["strategy"]].is_asynchronous:
         options["ps"] = 0  # numPs is that of the asynchronous strategies
+    if cluster is not None and options["workers"] == "auto":
+        options["workers"] = cluster.workers
     return options
 
 
