@@ -125,16 +125,21 @@ class Emberflow:
 class TensorFlowOnSpark:
     """Its DataFeed: the nodes take batches of rows, and do nothing with them."""
 
+    batch = BATCH
+
     def __init__(self, spark: Any, folder: Path) -> None:
         self._folder = folder
         self._frames = Frames(spark, folder)
+        batch = self.batch
 
         def take(args: Any, ctx: Any) -> None:
             feed = ctx.get_data_feed(train_mode=True)
             rows, path = 0, Path(args) / f"tfos-{ctx.executor_id}"
+            aside = path.with_name(f"next-{path.name}")
             while not feed.should_stop():
-                rows += len(feed.next_batch(BATCH))
-                path.write_text(str(rows))
+                rows += len(feed.next_batch(batch))
+                aside.write_text(str(rows))
+                aside.rename(path)  # whoever reads it finds a whole number
 
         self._cluster = tfos_cluster(spark, take, str(folder))
 
@@ -146,19 +151,19 @@ class TensorFlowOnSpark:
     def fed(self, rdd: Any, rows: int) -> int:
         """Feed an RDD of so many rows; return how many the nodes have taken when it comes back.
 
-        A node notes whole batches only, so up to one less a node may show.
+        A node notes whole batches only, and may still have to note one: up to two less a node may show.
         """
         before = self._taken()
         self._cluster.train(rdd, num_epochs=1)
         taken = self._taken() - before
-        return rows if abs(taken - rows) <= WORKERS * BATCH else taken
+        return rows if abs(taken - rows) <= 2 * WORKERS * self.batch else taken
 
     def close(self) -> None:
         """End the nodes."""
         self._cluster.shutdown(grace_secs=0)
 
     def _taken(self) -> int:
-        return sum(int(path.read_text() or 0) for path in self._folder.glob("tfos-*") if path.is_file())
+        return sum(int(path.read_text()) for path in self._folder.glob("tfos-*") if path.is_file())
 
 
 def tfos_cluster(spark: Any, fn: Any, args: Any) -> Any:

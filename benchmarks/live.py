@@ -35,8 +35,8 @@ KINDS_OF_PROCESSES = {
     "CoarseGrainedExecutorBackend": "executors' JVMs",
     "org.apache.spark": "driver's JVM",
     "pyspark.daemon": "Python workers",
+    "benchmarks.": "driver's Python",
     "emberflow": "nodes",
-    "benchmarks.live_side": "driver's Python",
 }
 
 

@@ -201,9 +201,13 @@ class TensorFlowOnSparkInference:
         self._cluster.shutdown(grace_secs=0)
 
 
-def main() -> None:
-    # Nodes outlive the tasks that started them; their CPU seconds count only while they are below this process.
+def adopt_nodes() -> None:
+    """Be the parent of nodes that outlive their tasks: CPU seconds count only while they are below this process."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main() -> None:
+    adopt_nodes()
     feed_side.serve(
         {
             "emberflow": Emberflow,

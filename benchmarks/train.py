@@ -38,12 +38,13 @@ def main() -> None:
     rows = int(sys.argv[2]) if len(sys.argv) > 2 else ROWS
     tfos = python_of("tfos")
     add(Path(tfos), f"tf-keras=={version('tf-keras')}")
+    sides = {"emberflow": (sys.executable, "csv_emberflow"), "tfos": (tfos, "csv_tfos")}
     with tempfile.TemporaryDirectory(prefix="train-") as folder:
         write_rows(Path(folder), rows)
         figures = {
             "memory": measure_memory(Path(folder), repeats),
             "steps": measure_steps(repeats),
-            "csv": measure_csv(Path(folder), repeats, tfos),
+            "csv": measure_csv(Path(folder), repeats, sides),
         }
     print_result("train", {**figures, "goals": GOALS, "versions": {"tensorflowonspark": "2.2.5"}})
 
@@ -114,18 +115,19 @@ def measure_steps(repeats: int) -> dict[str, Any]:
     return figures
 
 
-def measure_csv(folder: Path, repeats: int, tfos: str) -> dict[str, Any]:
+def measure_csv(folder: Path, repeats: int, sides: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the seconds of whole programs: each side is a Python and a program of `train_side`."""
     rows: dict[str, Any] = {}
 
-    def side(name: str, python: str) -> Callable[[], float]:
+    def side(name: str) -> Callable[[], float]:
         def measure() -> float:
             started = time.monotonic()
-            rows[name] = program(python, f"csv_{name}", folder, 1)
+            rows[name] = program(*sides[name], folder, 1)
             return time.monotonic() - started
 
         return measure
 
-    found = alternate({"emberflow": side("emberflow", sys.executable), "tfos": side("tfos", tfos)}, repeats)
+    found = alternate({name: side(name) for name in sides}, repeats)
     ratio = statistics.median(found["emberflow"]) / statistics.median(found["tfos"])
     seconds = {name: summary(values, 1) for name, values in found.items()}
     return {"seconds": seconds, "ratio": round(ratio, 3), "trained": rows}

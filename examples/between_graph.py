@@ -4,9 +4,11 @@
 Emberflow started. Each worker computes gradients on its own and applies them when it has them: asynchronously.
 
     python examples/between_graph.py
+    python examples/between_graph.py --tiny          fewer steps
 """
 
 import argparse
+import functools
 import time
 from typing import Any
 
@@ -21,7 +23,7 @@ def main(arguments: list[str]) -> dict[str, Any]:
     parser.add_argument("--task_index", type=int)
     parser.add_argument("--ps_hosts", type=lambda text: text.split(","))
     parser.add_argument("--worker_hosts", type=lambda text: text.split(","))
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int)
     flags = parser.parse_args(arguments)
 
     tf1 = tf.compat.v1
@@ -57,7 +59,7 @@ def main(arguments: list[str]) -> dict[str, Any]:
         return {"steps": steps[1:], "loss": float(own), "ps": weights.device}
 
 
-def train(ctx: Any) -> dict[str, Any]:
+def train(ctx: Any, steps: int = 200) -> dict[str, Any]:
     """Call `main` with the flags that such programs take: the chief is their worker 0."""
     workers = [*ctx.cluster_spec["chief"], *ctx.cluster_spec.get("worker", [])]
     return main(
@@ -66,15 +68,20 @@ def train(ctx: Any) -> dict[str, Any]:
             f"--task_index={ctx.index if ctx.role == 'ps' else ctx.rank}",
             "--ps_hosts=" + ",".join(ctx.cluster_spec["ps"]),
             "--worker_hosts=" + ",".join(workers),
+            f"--steps={steps}",
         ]
     )
 
 
 if __name__ == "__main__":
+    options = argparse.ArgumentParser(description="A TensorFlow 1 program with parameter servers and flags.")
+    options.add_argument("--tiny", action="store_true", help="fewer steps: does it run here?")
+    program = functools.partial(train, steps=50 if options.parse_args().tiny else 200)
+
     import emberflow as ef
     from emberflow.local.cluster import local_cluster
 
     with local_cluster(workers=3) as cluster, cluster.session() as spark:
-        result = ef.run(train, workers=2, ps=1, spark=spark)
+        result = ef.run(program, workers=2, ps=1, spark=spark)
     for report in result.reports[:2]:
         print(f"{report.role}: {len(report.value['steps'])} steps, loss {report.value['loss']:.5f}")

@@ -1,7 +1,9 @@
 """MNIST from its four idx files: a DataFrame, a Keras model, two workers, a saved model.
 
     python examples/mnist.py FOLDER                          a Spark of its own, on this machine
+    python examples/mnist.py FOLDER --input-mode files       nodes read TFRecord files themselves
     python examples/mnist.py FOLDER --output /models/mnist
+    python examples/mnist.py --tiny                          drawn digits instead of MNIST's
     spark-submit --master yarn examples/mnist.py FOLDER      the cluster's Spark
 
 examples/mnist/ has the same as shell scripts, on HDFS or S3: docs/walkthrough-mnist.md.
@@ -14,6 +16,7 @@ import argparse
 import gzip
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,21 @@ def read_idx(path: Path) -> Any:
     return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
+def draw_digits(folder: Path) -> None:
+    """Write the four files with a few images: a bright bar in a place of its own for each digit, and noise."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    for prefix, rows in (("train", 1000), ("t10k", 200)):
+        labels = np.arange(rows) % 10
+        images = random.integers(0, 80, (rows, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[4 + 2 * label : 6 + 2 * label, 4:24] += 150
+        for kind, numbers in (("images-idx3", images), ("labels-idx1", labels)):
+            head = bytes([0, 0, 8, numbers.ndim]) + np.array(numbers.shape, ">u4").tobytes()
+            (folder / f"{prefix}-{kind}-ubyte").write_bytes(head + numbers.astype(np.uint8).tobytes())
+
+
 def frame_of(spark: Any, images: Path, labels: Path) -> Any:
     """Return a DataFrame of raw images (784 bytes each) and labels."""
     import pyarrow as pa
@@ -90,7 +108,15 @@ def train(spark: Any, files: dict[str, tuple[Path, Path]], options: argparse.Nam
         epochs=options.epochs,
         numWorkers=options.workers,
     )
-    model = estimator.fit(frame_of(spark, *files["train"]))
+    rows = frame_of(spark, *files["train"])
+    if options.input_mode == "spark":
+        model = estimator.fit(rows)
+    else:
+        with tempfile.TemporaryDirectory() as folder:  # on a cluster: storage that all nodes share
+            ef.tfrecord.write(rows, f"{folder}/train")
+            model = estimator.fitFiles(
+                ef.TFRecords(f"{folder}/train", features={"image": "bytes", "label": "int64"}), spark=spark
+            )
     scored = model.transform(frame_of(spark, *files["test"]))
     accuracy = MulticlassClassificationEvaluator(metricName="accuracy").evaluate(scored)
     print(f"test accuracy {accuracy:.4f} of {scored.count():,} images")
@@ -103,11 +129,22 @@ def train(spark: Any, files: dict[str, tuple[Path, Path]], options: argparse.Nam
 def main() -> None:
     parser = argparse.ArgumentParser(description="MNIST with ef.KerasEstimator.")
     parser.add_argument("folder", nargs="?", default=os.environ.get("EMBERFLOW_MNIST", "."), type=Path)
+    parser.add_argument("--input-mode", choices=["spark", "files"], default="spark")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--output", help="where the trained model goes")
+    parser.add_argument("--tiny", action="store_true", help="a few drawn digits: does it run here?")
     options = parser.parse_args()
-    files = find_files(options.folder)
+    if not options.tiny:
+        start(find_files(options.folder), options)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        draw_digits(Path(folder))
+        start(find_files(Path(folder)), options)
+
+
+def start(files: dict[str, tuple[Path, Path]], options: argparse.Namespace) -> None:
+    """Train in the session of spark-submit, or in one of a Spark that ends with this program."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program, here or inside the cluster
         from pyspark.sql import SparkSession
 

@@ -2,7 +2,7 @@
 
     python examples/streaming.py                 a Spark of its own, on this machine
     python examples/streaming.py --days 5
-    python examples/streaming.py --tiny          one file after the first
+    python examples/streaming.py --tiny          two files after the first
 
 Each day brings a file of measurements. The model is trained on it, stored, and published as the next version; the
 rows of the next day are scored with that version before the model learns from them.
@@ -83,7 +83,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--days", type=int, default=3, help="how many files arrive")
-    parser.add_argument("--tiny", action="store_true", help="one file after the first: does it run here?")
+    parser.add_argument("--tiny", action="store_true", help="two files after the first: does it run here?")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        main(1 if arguments.tiny else arguments.days, Path(name))
+        main(2 if arguments.tiny else arguments.days, Path(name))

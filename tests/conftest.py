@@ -16,7 +16,7 @@ import pytest
 from emberflow._collector import pause_collector_for_import
 from emberflow.errors import ClusterError
 from tests import leaks
-from tests.java import ensure_archive, make_java_home
+from tests.java import ensure_archive, is_archive_written, make_java_home
 from tests.sessions import KINDS, SMOKE, Sessions, make_spark_home
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 LEAN = ROOT / "tests" / "lean"
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")  # the name of this process among several that run tests
-GROUPS = ["unit", "none", *KINDS, "alone"]
+GROUPS = ["unit", "hadoop", "none", *KINDS, "alone"]  # long ones first
 
 
 def import_every_package() -> None:
@@ -107,11 +107,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Clus
         return None
     from tests.scheduling import ClusterScheduling
 
-    return ClusterScheduling(config, log, Path(os.environ["TMPDIR"]))
+    # The first session writes the archive, and all others would wait for it.
+    return ClusterScheduling(config, log, Path(os.environ["TMPDIR"]), unit_first=not is_archive_written())
 
 
 def _group(item: pytest.Item) -> str:
-    """Return what the test needs: a kind of cluster, none, no other test at the same time."""
+    """Return what the test needs: a kind of cluster, Hadoop, nothing, no other test at the same time."""
     if item.get_closest_marker("alone"):
         return "alone"
     names = getattr(item, "fixturenames", ())
@@ -121,6 +122,8 @@ def _group(item: pytest.Item) -> str:
         kinds.append(callspec.params["spark"])
     if kinds:
         return max(kinds, key=list(KINDS).index)
+    if "hdfs" in names or "hadoop" in names:
+        return "hadoop"
     return "unit" if "unit" in item.path.parts else "none"
 
 

@@ -74,13 +74,24 @@ def make_java_home(folder: Path) -> Path:
 
 def archive_of(java_home: Path) -> Path:
     """Return where the archive for this Java and this Spark is, or is to be."""
-    name = sha256(f"{java_home.resolve()} {version('pyspark')}".encode()).hexdigest()[:16]
+    # An archive holds for the paths of its jars only: a folder that was moved or copied writes its own.
+    name = sha256(f"{java_home.resolve()} {version('pyspark')} {sys.prefix}".encode()).hexdigest()[:16]
     return ARCHIVES / f"spark-{name}.jsa"
+
+
+def real_java_home() -> Path:
+    """Return the folder that the links of the tests' JAVA_HOME lead to."""
+    return (Path(os.environ["JAVA_HOME"]) / "lib").resolve().parent
+
+
+def is_archive_written() -> bool:
+    """Tell whether sessions find the archive, or there is no Java to have one."""
+    return "JAVA_HOME" not in os.environ or archive_of(real_java_home()).exists()
 
 
 def ensure_archive() -> None:
     """Write the archive if it is not there yet; processes that come at the same time wait for the first."""
-    real = (Path(os.environ["JAVA_HOME"]) / "lib").resolve().parent
+    real = real_java_home()
     archive = archive_of(real)
     ARCHIVES.mkdir(parents=True, exist_ok=True)
     with (ARCHIVES / "lock").open("w") as lock:

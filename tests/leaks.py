@@ -18,7 +18,10 @@ RUN = "EMBERFLOW_RUN"
 DEADLINE = 10.0
 
 # What Spark keeps as long as its session; in an executor with a working folder, files that were added are there.
-SESSION_FILE = re.compile(r"/(userFiles|artifacts)-|/app-[^/]+/\d+/emberflow-[0-9a-f]{32}\.")
+# Models for scoring are in the folder of an executor's blocks, which Spark deletes with the executor.
+SESSION_FILE = re.compile(
+    r"/(userFiles|artifacts)-|/app-[^/]+/\d+/emberflow-[0-9a-f]{32}\.|/blockmgr-[^/]+/emberflow-model-"
+)
 
 
 def mark_this_process() -> None:

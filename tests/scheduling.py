@@ -31,10 +31,14 @@ def write_groups(folder: Path, groups: dict[str, str]) -> None:
 
 
 class ClusterScheduling(LoadScopeScheduling):
-    """Assigns tests by file and group; a group is a kind of cluster, or no cluster, `unit` or `alone`."""
+    """Assigns tests by file and group; a group is a kind of cluster, `hadoop`, no cluster, `unit` or `alone`."""
 
-    def __init__(self, config: "pytest.Config", log: "Producer", folder: Path) -> None:
+    def __init__(
+        self, config: "pytest.Config", log: "Producer", folder: Path, *, unit_first: bool = False
+    ) -> None:
+        """Schedule; with `unit_first` only the first process begins with a cluster, which takes long this time."""
         super().__init__(config, log)
+        self._unit_first = unit_first
         config.option.loadscopereorder = False  # our order is the one of the collection
         self._folder = folder
         self._groups: dict[str, str] = {}
@@ -69,10 +73,11 @@ class ClusterScheduling(LoadScopeScheduling):
         """Return the first scope of the group that the process is at, else of one that no other is at."""
         at = {other: _group(next(reversed(scopes))) for other, scopes in self.assigned_work.items() if scopes}
         processes = Counter(at.values())
+        unit_first = self._unit_first and node not in at and node is not self.nodes[0]
 
         def rank(scope: str) -> tuple[bool, bool, bool, int]:
             group = _group(scope)
-            return group == ALONE, group != at.get(node), group == UNIT, processes[group]
+            return group == ALONE, group != at.get(node), (group == UNIT) != unit_first, processes[group]
 
         return min(self.workqueue, key=rank)
 

@@ -1,8 +1,10 @@
 """An autoencoder: the label is the features; rows that it cannot rebuild are the unusual ones.
 
 python examples/models/autoencoder.py
+python examples/models/autoencoder.py --tiny
 """
 
+import argparse
 from typing import Any
 
 import emberflow as ef
@@ -10,7 +12,7 @@ import emberflow as ef
 SENSORS = 12
 
 
-def readings(spark: Any, rows: int = 4000) -> Any:
+def readings(spark: Any, rows: int) -> Any:
     """Return readings of sensors that follow two causes; one row in a hundred is broken: one sensor follows none."""
     from pyspark.sql import functions as F
 
@@ -32,11 +34,11 @@ def build_model() -> Any:
     return model
 
 
-def main(spark: Any) -> float:
+def main(spark: Any, rows: int) -> float:
     """Return which part of the broken rows is among as many rows with the largest error."""
     from pyspark.sql import functions as F
 
-    frame = readings(spark)
+    frame = readings(spark, rows)
     usual = frame.where("not broken")
     model = ef.KerasEstimator(model=build_model, labelCol="features", epochs=5, numWorkers=2).fit(usual)
     squares = F.zip_with("features", "prediction", lambda x, y: (x - y) ** 2)
@@ -49,6 +51,12 @@ def main(spark: Any) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Find broken sensors with an autoencoder.")
+    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--tiny", action="store_true", help="few rows: does it run here?")
+    options = parser.parse_args()
+
     from pyspark.sql import SparkSession
 
-    print(f"broken rows found {main(SparkSession.builder.getOrCreate()):.3f}")
+    session = SparkSession.builder.getOrCreate()
+    print(f"broken rows found {main(session, 1500 if options.tiny else options.rows):.3f}")

@@ -1,8 +1,10 @@
 """Images: a binary column of pixels into a small CNN that moves and mirrors them while it trains.
 
 python examples/models/images.py
+python examples/models/images.py --tiny
 """
 
+import argparse
 from typing import Any
 
 import emberflow as ef
@@ -10,7 +12,7 @@ import emberflow as ef
 SIDE = 16
 
 
-def images(spark: Any, rows: int = 1200) -> Any:
+def images(spark: Any, rows: int) -> Any:
     """Return gray images of SIDE x SIDE bytes: stripes that lie, or stripes that stand, with noise."""
     import numpy as np
 
@@ -44,8 +46,8 @@ def build_model() -> Any:
     return model
 
 
-def main(spark: Any) -> float:
-    train, test = images(spark).randomSplit([0.8, 0.2], seed=1)
+def main(spark: Any, rows: int) -> float:
+    train, test = images(spark, rows).randomSplit([0.8, 0.2], seed=1)
     estimator = ef.KerasEstimator(model=build_model, featuresCol="image", epochs=4, numWorkers=2)
     scored = estimator.fit(train).transform(test)
     scored.select("label", "prediction", "probability").show(3, truncate=False)
@@ -53,6 +55,12 @@ def main(spark: Any) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="A small CNN on images.")
+    parser.add_argument("--rows", type=int, default=1200)
+    parser.add_argument("--tiny", action="store_true", help="few rows: does it run here?")
+    options = parser.parse_args()
+
     from pyspark.sql import SparkSession
 
-    print(f"test accuracy {main(SparkSession.builder.getOrCreate()):.3f}")
+    session = SparkSession.builder.getOrCreate()
+    print(f"test accuracy {main(session, 500 if options.tiny else options.rows):.3f}")

@@ -1,8 +1,10 @@
 """Sequences of any length: an array column into an LSTM, padded to the longest row of all.
 
 python examples/models/sequences.py
+python examples/models/sequences.py --tiny
 """
 
+import argparse
 from typing import Any
 
 import emberflow as ef
@@ -10,7 +12,7 @@ import emberflow as ef
 SYMBOLS = 10
 
 
-def sequences(spark: Any, rows: int = 2000) -> Any:
+def sequences(spark: Any, rows: int) -> Any:
     """Return 3 to 12 symbols a row, from 1 on; the label says whether the last symbol of all is among them."""
     from pyspark.sql import functions as F
 
@@ -35,8 +37,8 @@ def build_model() -> Any:
     return model
 
 
-def main(spark: Any) -> float:
-    train, test = sequences(spark).randomSplit([0.8, 0.2], seed=1)
+def main(spark: Any, rows: int) -> float:
+    train, test = sequences(spark, rows).randomSplit([0.8, 0.2], seed=1)
     estimator = ef.KerasEstimator(model=build_model, featuresCol="symbols", epochs=6, numWorkers=2)
     scored = estimator.fit(train).transform(test)
     scored.select("symbols", "label", "prediction").show(3, truncate=False)
@@ -44,6 +46,12 @@ def main(spark: Any) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="An LSTM on sequences of any length.")
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--tiny", action="store_true", help="few rows: does it run here?")
+    options = parser.parse_args()
+
     from pyspark.sql import SparkSession
 
-    print(f"test accuracy {main(SparkSession.builder.getOrCreate()):.3f}")
+    session = SparkSession.builder.getOrCreate()
+    print(f"test accuracy {main(session, 800 if options.tiny else options.rows):.3f}")

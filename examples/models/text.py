@@ -1,8 +1,10 @@
 """Text: a string column straight into a model that splits it into words itself (TextVectorization).
 
 python examples/models/text.py
+python examples/models/text.py --tiny
 """
 
+import argparse
 from typing import Any
 
 import emberflow as ef
@@ -12,7 +14,7 @@ BAD = ["rude", "cold", "dirty", "noisy", "stale", "late"]
 PLAIN = ["the", "room", "staff", "food", "was", "and", "we", "were", "very"]
 
 
-def reviews(spark: Any, rows: int = 2000) -> Any:
+def reviews(spark: Any, rows: int) -> Any:
     """Return reviews of eight words: the label says whether their one telling word is a good one."""
     from pyspark.sql import functions as F
 
@@ -46,8 +48,8 @@ def build_model(words: list[str]) -> Any:
     return model
 
 
-def main(spark: Any) -> float:
-    frame = reviews(spark)
+def main(spark: Any, rows: int) -> float:
+    frame = reviews(spark, rows)
     train, test = frame.randomSplit([0.8, 0.2], seed=1)
     words = vocabulary(train)
     estimator = ef.KerasEstimator(
@@ -59,6 +61,12 @@ def main(spark: Any) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Classify text.")
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--tiny", action="store_true", help="few rows: does it run here?")
+    options = parser.parse_args()
+
     from pyspark.sql import SparkSession
 
-    print(f"test accuracy {main(SparkSession.builder.getOrCreate()):.3f}")
+    session = SparkSession.builder.getOrCreate()
+    print(f"test accuracy {main(session, 600 if options.tiny else options.rows):.3f}")

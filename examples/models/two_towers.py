@@ -1,8 +1,10 @@
 """Two towers: users and items meet in one space; two outputs, whether a user clicks and which rating follows.
 
 python examples/models/two_towers.py
+python examples/models/two_towers.py --tiny
 """
 
+import argparse
 from typing import Any
 
 import emberflow as ef
@@ -10,7 +12,7 @@ import emberflow as ef
 USERS, ITEMS, TASTES = 40, 60, 4
 
 
-def ratings(spark: Any, rows: int = 6000) -> Any:
+def ratings(spark: Any, rows: int) -> Any:
     """Return pairs of users and items: a user clicks on the items of his taste, and rates them higher."""
     from pyspark.sql import functions as F
 
@@ -36,8 +38,8 @@ def build_model() -> Any:
     return model
 
 
-def main(spark: Any) -> float:
-    train, test = ratings(spark).randomSplit([0.8, 0.2], seed=1)
+def main(spark: Any, rows: int) -> float:
+    train, test = ratings(spark, rows).randomSplit([0.8, 0.2], seed=1)
     estimator = ef.KerasEstimator(
         model=build_model,
         featuresCols=["user", "item"],
@@ -51,6 +53,12 @@ def main(spark: Any) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Users and items in one space.")
+    parser.add_argument("--rows", type=int, default=6000)
+    parser.add_argument("--tiny", action="store_true", help="few rows: does it run here?")
+    options = parser.parse_args()
+
     from pyspark.sql import SparkSession
 
-    print(f"clicks predicted right {main(SparkSession.builder.getOrCreate()):.3f}")
+    session = SparkSession.builder.getOrCreate()
+    print(f"clicks predicted right {main(session, 2000 if options.tiny else options.rows):.3f}")

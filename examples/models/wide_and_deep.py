@@ -1,8 +1,10 @@
 """Wide and deep: strings looked up in the model, beside numbers; one input for each column.
 
 python examples/models/wide_and_deep.py
+python examples/models/wide_and_deep.py --tiny
 """
 
+import argparse
 from typing import Any
 
 import emberflow as ef
@@ -12,7 +14,7 @@ PLANS = ["basic", "plus"]
 NUMBERS = ["age", "visits"]
 
 
-def customers(spark: Any, rows: int = 4000) -> Any:
+def customers(spark: Any, rows: int) -> Any:
     """Return customers of whom those on one plan in two cities, and those with many visits, stay."""
     from pyspark.sql import functions as F
 
@@ -48,8 +50,8 @@ def build_model() -> Any:
     return model
 
 
-def main(spark: Any) -> float:
-    train, test = customers(spark).randomSplit([0.8, 0.2], seed=1)
+def main(spark: Any, rows: int) -> float:
+    train, test = customers(spark, rows).randomSplit([0.8, 0.2], seed=1)
     estimator = ef.KerasEstimator(
         model=build_model, featuresCols=["city", "plan", *NUMBERS], epochs=6, numWorkers=2
     )
@@ -59,6 +61,12 @@ def main(spark: Any) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Strings beside numbers, wide and deep.")
+    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--tiny", action="store_true", help="few rows: does it run here?")
+    options = parser.parse_args()
+
     from pyspark.sql import SparkSession
 
-    print(f"test accuracy {main(SparkSession.builder.getOrCreate()):.3f}")
+    session = SparkSession.builder.getOrCreate()
+    print(f"test accuracy {main(session, 1500 if options.tiny else options.rows):.3f}")

@@ -21,6 +21,7 @@ EmberflowError
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 
 class FailureCause(StrEnum):
@@ -46,10 +47,12 @@ class EmberflowError(Exception):
         fix: What to change.
         is_transient: Whether the same run may succeed later, for example when storage could not be reached.
         cause: Why, where the driver acts on it.
+        results: Of `ef.run_parallel` only, one per task: its `ef.Result`, or None if it did not complete.
     """
 
     is_transient: bool = False
     cause: FailureCause = FailureCause.OTHER
+    results: tuple[Any, ...] = ()
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem, fix)
@@ -58,6 +61,10 @@ class EmberflowError(Exception):
 
     def __str__(self) -> str:
         return f"{self.problem}\nFix: {self.fix}"
+
+    def reword(self, problem: str, fix: str) -> None:
+        """Say the same in the words of a caller whose users type other names."""
+        self.problem, self.fix = self.args = (problem, fix)
 
 
 class ConfigError(EmberflowError, ValueError):

@@ -33,7 +33,7 @@ class Cluster:
         self._is_idle = is_idle
         self.spark = spark
 
-    def train(self, data: Any, *, epochs: int = 1, name: str = "train") -> FeedResult:
+    def train(self, data: Any, *, epochs: int = 1, name: str = "train", schema: Any = None) -> FeedResult:
         """Feed the nodes, and return when they have trained on all of it.
 
         A function that takes *rounds* gets the rows of all nodes at once, each row exactly once per epoch; one that
@@ -43,6 +43,7 @@ class Cluster:
             data: A DataFrame; an RDD of rows, tuples, dicts or numbers; or, for rounds, a dict of these by name.
             epochs: How often the rows are trained on.
             name: The name under which your function finds the data.
+            schema: The pyarrow.Schema of an RDD's rows; if left out, its first hundred rows are computed to learn it.
 
         Returns:
             How many rows were fed, and in which time.
@@ -56,7 +57,7 @@ class Cluster:
             RunCancelledError: The Spark job that brings the rows was cancelled; the cluster stays up.
         """
         self._check_fed()
-        result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name))
+        result: FeedResult = self._through(lambda feeding: feeding.train(data, epochs, name, schema=schema))
         return result
 
     def train_stream(
@@ -140,6 +141,7 @@ class Cluster:
                 rows_waiting=seen.rows_waiting,
                 rows_per_second=seen.rows_per_second,
                 tasks_held=seen.tasks_held,
+                address=seen.address,
             )
             for node, seen in zip(self._run.plan.nodes, snapshots, strict=False)
         )
@@ -158,13 +160,13 @@ class Cluster:
     def metrics(self) -> tuple[Metric, ...]:
         """What nodes have reported so far by ``ctx.report``, in order of arrival."""
         attempt = self._run.attempt
-        return tuple(attempt.metrics.items()) if attempt is not None else ()
+        return tuple(attempt.reports.metrics.items()) if attempt is not None else ()
 
     @property
     def tensorboard_url(self) -> str | None:
         """The address of TensorBoard, or None."""
         attempt = self._run.attempt
-        return attempt.tensorboard_url if attempt is not None else None
+        return attempt.reports.tensorboard_url if attempt is not None else None
 
     @property
     def is_up(self) -> bool:

@@ -107,6 +107,7 @@ class NodeStatus:
         rows_waiting: Rows that are on the node for it to take.
         rows_per_second: How many it has taken per second in the last seconds.
         tasks_held: Feeding tasks that wait until it takes more of a stream: it holds as many rows as it may.
+        address: Host and port that are kept for TensorFlow's server there, as in ``ctx.cluster_spec``.
     """
 
     rank: int
@@ -119,6 +120,7 @@ class NodeStatus:
     rows_waiting: int = 0
     rows_per_second: float = 0.0
     tasks_held: int = 0
+    address: str = ""
 
     def rows_in_words(self) -> str:
         """Return what is known of its rows, as the notebook shows it.

@@ -55,8 +55,9 @@ def run_parallel(
     Raises:
         ConfigError: The arguments are wrong, or the function cannot be pickled.
         ClusterError: Spark cannot provide the GPUs, or the job failed.
-        NodeFailedError: Your function raised in a task. The other tasks have completed.
-        NodeLostError: A process was killed or crashed.
+        NodeFailedError: Your function raised in a task. The other tasks have run to their end; the results of those
+            that completed are in the error's ``results``, in order, with None for the others.
+        NodeLostError: A process was killed or crashed. The other tasks as before.
 
     Example:
         >>> results = ef.run_parallel(lambda ctx: ctx.index ** 2, tasks=4)  # doctest: +SKIP
@@ -143,7 +144,7 @@ def _collect(
 
 
 def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Result, ...]:
-    """Return a result per task, or raise the error of the first that failed."""
+    """Return a result per task, or raise the error of the first that failed, with the results of the others."""
     from emberflow._plan.roles import Node
     from emberflow._protocol.outcome import Ending, Outcome
 
@@ -156,14 +157,18 @@ def _results(rows: list[Any], server: "ValueServer", seconds: float) -> tuple[Re
             if why := server.failures.get(row["task"]):  # the driver knows the cause, the task does not
                 outcome = why.outcome(Node(rank=0, role="chief", index=row["task"]), outcome.host)
             outcomes[row["task"]] = outcome
-    failed = [(task, outcome) for task, outcome in outcomes.items() if outcome.ending is not Ending.RETURNED]
+    completed = {
+        task: _result(outcome, _value(task, outcome, chunks[task], server), seconds)
+        for task, outcome in outcomes.items()
+        if outcome.ending is Ending.RETURNED
+    }
+    failed = [(task, outcome) for task, outcome in outcomes.items() if task not in completed]
     if failed:
         others = tuple(f"task {task} on {other.host}: {other.problem}" for task, other in failed[1:])
-        raise failed[0][1].error(others)
-    return tuple(
-        _result(outcome, _value(task, outcome, chunks[task], server), seconds)
-        for task, outcome in outcomes.items()
-    )
+        error = failed[0][1].error(others)
+        error.results = tuple(completed.get(task) for task in outcomes)
+        raise error
+    return tuple(completed.values())
 
 
 def _value(task: int, outcome: "Outcome", chunks: list[bytes], server: "ValueServer") -> Any:

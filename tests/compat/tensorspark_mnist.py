@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from pyspark import SparkConf, SparkContext
 
+import emberflow as ef
 import tensorspark.core.partitioner as par
 import tensorspark.core.spark_session as sps
 import tensorspark.core.weight_combiner as comb
@@ -63,6 +64,12 @@ feed_name_list = [x.name, y_.name]
 param_list = [W, b]
 accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(y, 1), tf.argmax(y_, 1)), tf.float32))
 
+try:
+    sps.SparkSession(None, sess)  # Spark Connect has no context to give
+    refused = ""
+except ef.ClusterError as error:
+    refused = str(error)
+
 # One worker and one step: exactly what one process does.
 whole = sps.SparkSession(sc, sess, batch_size=ROWS)
 done = whole.run(
@@ -90,6 +97,7 @@ spark_sess.run(
     shuffle_within_partition=True,
 )
 told = {
+    "refused": refused,
     "done": done,
     "exact": exact,
     "mean": float(spark_sess.run(accuracy, feed_dict={x: pixels, y_: labels})),

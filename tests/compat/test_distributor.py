@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import emberflow as ef
+from emberflow._driver.slots import check_slots
 from spark_tensorflow_distributor import MirroredStrategyRunner
 
 if TYPE_CHECKING:
@@ -183,6 +184,18 @@ def test_tasks_are_counted_by_their_gpus(amount: str, tasks: int | None) -> None
         return
     with pytest.raises(ValueError, match="should not have a value less than 1"):
         runner.get_num_tasks()
+
+
+def test_too_few_slots_are_told_in_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner: Any = object.__new__(MirroredStrategyRunner)
+    runner.sc, runner._spark = Conf(spark_task_resource_gpu_amount="4"), None
+    runner._use_gpu, runner._num_slots, runner._gpu_resource_name = True, 12, "gpu"
+    runner._local_mode, runner._use_custom_strategy, runner._num_tasks = False, True, 3
+    monkeypatch.setattr(ef, "run", lambda *_, workers, **__: check_slots(2, workers, 0, "spark://host"))
+    with pytest.raises(ef.ClusterError) as refused:
+        runner.run(print)
+    assert refused.value.fix.startswith("Pass num_slots=8 or fewer")
+    assert "executor_timeout" not in refused.value.fix
 
 
 def test_unencrypted_traffic_needs_permission_on_an_encrypted_cluster() -> None:

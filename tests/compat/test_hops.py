@@ -9,6 +9,7 @@ import pytest
 
 import emberflow as ef
 from hops import hdfs, tensorboard, tflauncher, util
+from spark_tensorflow_distributor import MirroredStrategyRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,10 @@ def test_a_function_without_arguments_runs_once_and_its_error_is_raised(
 
 @pytest.mark.full
 def test_a_trial_that_is_killed_does_not_lose_the_others(
-    spark_cluster: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_cluster: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("HOPS_PROJECT_PATH", str(tmp_path))
 
@@ -85,8 +89,25 @@ def test_a_trial_that_is_killed_does_not_lose_the_others(
             os.kill(os.getpid(), signal.SIGKILL)
         return place
 
-    root = tflauncher.launch(spark_cluster, wrapper, {"place": [0, 1, 2]})
+    with caplog.at_level(logging.WARNING, "emberflow"):
+        root = tflauncher.launch(spark_cluster, wrapper, {"place": [0, 1, 2]})
+    assert "Trial place=1 failed" in caplog.text
+    assert "SIGKILL" in caplog.text
     assert {name: told["value"] for name, told in outcomes_in(root).items()} == {"place=0": 0, "place=2": 2}
+
+
+@pytest.mark.full
+def test_connect_is_refused_with_what_to_use_instead(spark_connect: "SparkSession") -> None:
+    with pytest.raises(ef.ClusterError, match=r"On Spark Connect use ef\.run_parallel"):
+        tflauncher.launch(spark_connect, trial)
+    with pytest.raises(
+        ef.ClusterError, match=r"util\.num_executors needs the SparkContext of a classic session"
+    ):
+        util.num_executors(spark_connect)
+    with pytest.raises(
+        ef.ClusterError, match=r"(?s)MirroredStrategyRunner .* use ef\.run\(train_fn, workers=2\)"
+    ):
+        MirroredStrategyRunner(num_slots=2, use_gpu=False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tensorflowonspark.keras_choice import KerasChoice
+from emberflow_compat.keras_choice import KerasChoice
 from tensorflowonspark.node_feeds import COLUMNS, TERMINATED, NodeFeeds
 from tensorflowonspark.node_program import NodeProgram
 from tensorflowonspark.node_roles import layout_of

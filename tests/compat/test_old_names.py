@@ -1,10 +1,17 @@
 """Every name that a program for TensorFlowOnSpark imports is there, with its arguments in their order."""
 
+import ast
 import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "migrate" / "tensorflowonspark.md"
+OURS = {"Parameter", "calls_of", "combiner_of"}  # of other pages: names that no old library had
+SOURCES = ROOT / "compat" / "src"
 CALLS = {
     "TFCluster.run": "sc map_fun tf_args num_executors num_ps tensorboard=False input_mode=0 log_dir=None "
     "driver_ps_nodes=False master_node=None reservation_timeout=600 queues=['input','output','error'] "
@@ -126,3 +133,41 @@ def test_constants() -> None:
     assert (tfcluster.InputMode.TENSORFLOW, tfcluster.InputMode.SPARK) == (0, 1)
     assert (gpus.MAX_RETRIES, gpus.AS_STRING, gpus.AS_LIST) == (3, "string", "list")
     assert importlib.import_module("tensorflowonspark").__version__ == "2.2.5"
+
+
+def test_the_page_for_those_who_move_has_every_name() -> None:
+    cluster = importlib.import_module("tensorflowonspark.TFCluster").TFCluster
+    context = importlib.import_module("tensorflowonspark.TFSparkNode").TFNodeContext()
+    names = {part for name in CALLS for part in name.split(".")} | set(inspect.get_annotations(cluster))
+    names |= {name for name in vars(context) if name != "mirror_by"}  # ours
+    names |= {told.partition("=")[0] for told in CALLS["TFCluster.run"].split()}
+    names |= {f"{kind}{name}" for name in PARAMS for kind in ("Has", "set")}
+    told = PAGE.read_text().partition("## Every name")[2].partition("## What differs")[0]
+    assert sorted(names - set(re.findall(r"\w+", told))) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [
+        ("hops.md", "hops/hdfs.py"),
+        ("hops.md", "hops/tensorboard.py"),
+        ("hops.md", "hops/tflauncher.py"),
+        ("hops.md", "hops/util.py"),
+        ("spark-tensorflow-distributor.md", "spark_tensorflow_distributor/mirrored_strategy_runner.py"),
+        ("tensorspark.md", "tensorspark/core/partitioner.py"),
+        ("tensorspark.md", "tensorspark/core/spark_session.py"),
+        ("tensorspark.md", "tensorspark/core/weight_combiner.py"),
+    ],
+)
+def test_the_other_pages_have_every_public_name(page: str, module: str) -> None:
+    names: set[str] = set()
+    for node in ast.parse((SOURCES / module).read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.endswith("Error"):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef) and node.name in ("MirroredStrategyRunner", "SparkSession"):
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+            names |= {each.name for each in methods}
+            arguments = [each.args for each in methods if each.name == "__init__"]
+            names |= {name.arg for each in arguments for name in each.args + each.kwonlyargs} - {"self"}
+    told = set(re.findall(r"\w+", (PAGE.parent / page).read_text()))
+    assert sorted(name for name in names - told - OURS if not name.startswith("_")) == []

@@ -127,6 +127,61 @@ def test_one_node_alone(meta: dict[str, Any]) -> None:
     assert TaskContext.get() is None  # where there is one, PySpark refuses to start a session in this process
 
 
+QUEUES = ["input", "output", "error"]
+
+
+def run_behind(meta: dict[str, Any], fn: Any) -> list[dict[str, Any]]:
+    """Start a node that runs on after its task; return what other tasks know of it."""
+    TFSparkNode.run(fn, {}, meta, False, None, QUEUES, True)([0])
+    client = Client(meta["server_addr"])
+    found = client.get_reservations()
+    client.close()
+    return found
+
+
+def test_a_node_behind_its_task_is_fed_asked_and_ended(meta: dict[str, Any]) -> None:
+    is_over = threading.Event()
+
+    def square(args: Any, ctx: Any) -> None:
+        feed = ctx.get_data_feed(train_mode=False)
+        while not feed.should_stop():
+            feed.batch_results([x * x for x in feed.next_batch(2)])
+        is_over.set()
+
+    nodes = run_behind(meta, square)
+    assert TFSparkNode.inference(nodes)([1, 2, 3]) == [1, 4, 9]
+    assert TFSparkNode.inference(nodes)([4]) == [16]
+    assert TFSparkNode.shutdown(nodes, queues=QUEUES)([]) == [True]
+    assert is_over.wait(30)
+
+
+def test_a_node_behind_its_task_tells_that_it_terminates(meta: dict[str, Any]) -> None:
+    taken: list[int] = []
+
+    def take_two(args: Any, ctx: Any) -> None:
+        feed = ctx.get_data_feed()
+        taken.extend(feed.next_batch(2))
+        feed.terminate()
+
+    nodes = run_behind(meta, take_two)
+    assert TFSparkNode.train(nodes, meta, feed_timeout=30)(range(100)) == [True]
+    assert TFSparkNode.train(nodes, meta, feed_timeout=30)(range(100)) == [True]
+    assert taken == [0, 1]
+
+
+def test_the_error_of_a_node_behind_its_task_is_raised_where_it_is_fed(meta: dict[str, Any]) -> None:
+    def fail(args: Any, ctx: Any) -> None:
+        ctx.get_data_feed().next_batch(1)
+        raise ValueError("on the first row")
+
+    nodes = run_behind(meta, fail)
+    for _ in range(2):  # Spark repeats a failed task
+        with pytest.raises(Exception, match=r"Exception in worker:(.|\n)*on the first row"):
+            TFSparkNode.train(nodes, meta, feed_timeout=30)(range(10))
+    with pytest.raises(Exception, match="on the first row"):
+        TFSparkNode.shutdown(nodes)([])
+
+
 def test_gpus_of_a_node_alone(meta: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

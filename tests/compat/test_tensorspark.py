@@ -37,6 +37,7 @@ def told_by(*arguments: str) -> dict[str, Any]:
 @pytest.mark.timeout(400)
 def test_the_readmes_program_trains_the_drivers_session(nothing_left: None) -> None:
     told = told_by("local[3]")
+    assert "Spark Connect has none" in told["refused"]
     assert told["done"] is None
     assert told["exact"] < 1e-5
     assert told["mean"] > 0.9

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emberflow.errors import ClusterError, NodeLostError
 from tensorflowonspark import TFCluster, TFNode
 
 if TYPE_CHECKING:
@@ -58,8 +60,11 @@ def test_rows_are_fed_and_asked_in_one_program(spark_standalone: "SparkSession",
     assert asked.collect() == [x * x for x in range(1000)]
     assert asked.sum() == sum(x * x for x in range(1000))  # each action asks again
     cluster.shutdown()
-    with pytest.raises(Exception, match="must be up"):
+    with pytest.raises(ClusterError, match="must be up"):
         cluster.train(sc.parallelize([1]))
+    with pytest.raises(ClusterError, match="must be up"):
+        cluster.inference(sc.parallelize([1]))
+    cluster.shutdown()  # once more is no error
 
     rows = sc.parallelize([(x, b"pixels") for x in range(1000)], 5)
     cluster = TFCluster.run(
@@ -132,15 +137,34 @@ def test_errors_while_and_after_feeding(spark_standalone: "SparkSession") -> Non
 
 
 @pytest.mark.full
-def test_results_that_are_not_one_per_row(spark_standalone: "SparkSession") -> None:
-    def too_few(args: Any, ctx: Any) -> None:
-        feed = ctx.get_data_feed(train_mode=False)
+def test_a_node_that_is_killed_while_it_is_fed(spark_standalone: "SparkSession") -> None:
+    def die(args: Any, ctx: Any) -> None:
+        feed = ctx.get_data_feed()
         while not feed.should_stop():
-            feed.batch_results(feed.next_batch(10)[1:])
+            if feed.next_batch(10) and ctx.task_index == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sc = spark_standalone.sparkContext
-    cluster = TFCluster.run(sc, too_few, [], 2, 0, input_mode=SPARK)
-    with pytest.raises(Exception, match="results for 50 rows"):
+    cluster = TFCluster.run(sc, die, {}, 2, 0, input_mode=SPARK)
+    with pytest.raises(NodeLostError, match="SIGKILL"):
+        cluster.train(sc.parallelize(range(100_000), 10))
+    with pytest.raises(NodeLostError, match="SIGKILL"):
+        cluster.shutdown()
+    assert sc.parallelize([1, 2], 2).sum() == 3  # the SparkContext is not stopped
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("results", [9, 11], ids=["fewer", "more"])
+def test_results_that_are_not_one_per_row(spark_standalone: "SparkSession", results: int) -> None:
+    def miscount(args: Any, ctx: Any) -> None:
+        feed = ctx.get_data_feed(train_mode=False)
+        while not feed.should_stop():
+            if feed.next_batch(10):
+                feed.batch_results(range(results))
+
+    sc = spark_standalone.sparkContext
+    cluster = TFCluster.run(sc, miscount, [], 2, 0, input_mode=SPARK)
+    with pytest.raises(Exception, match=rf"Received: {5 * results} results for 50 rows"):
         cluster.inference(sc.parallelize(range(100), 2)).collect()
     with pytest.raises(Exception, match="results must be one per row"):
         cluster.shutdown()
@@ -206,6 +230,8 @@ def test_what_the_old_library_asserted(spark_standalone: "SparkSession") -> None
         TFCluster.run(sc, squares, {}, 2, 0, input_mode=SPARK, eval_node=True)
     with pytest.raises(Exception, match="slots"):
         TFCluster.run(sc, squares, {}, 5, 0, input_mode=SPARK)
+    with pytest.raises(ClusterError, match="slots"):
+        TFCluster.run(sc, squares, {}, 3, 2)
     cluster = TFCluster.run(sc, squares, {}, 1, 0, input_mode=SPARK)
     with pytest.raises(AssertionError, match="Unknown queue: other"):
         cluster.train(sc.parallelize([1]), qname="other")

@@ -1,6 +1,7 @@
 """What a node's function calls: paths, the feed, the context; without Spark."""
 
 import getpass
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +46,8 @@ def test_context_of_a_users_own_test() -> None:
         TFNode.next_batch(None, 1)
 
 
-def test_a_remote_path_that_tensorflow_cannot_open_says_what_to_do() -> None:
+def test_a_remote_path_that_tensorflow_cannot_open_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())  # it waits there for the import of TensorFlow
     with pytest.raises(OSError, match=r"hdfs(.|\n)*ctx\.mirror"), explained_paths():
         raise RuntimeError("File system scheme 'hdfs' not implemented (file: 'hdfs://nn/x')")
     with pytest.raises(RuntimeError, match="another"), explained_paths():

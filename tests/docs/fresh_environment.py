@@ -17,11 +17,12 @@ ROOT = Path(__file__).parent.parent.parent
 INSTALL_TIMEOUT = 900.0
 
 
-def built_wheel(folder: Path) -> Path:
-    """Build the wheel as the package index would get it."""
+def built_wheel(folder: Path, project: Path = ROOT) -> Path:
+    """Build the wheel of a project into an empty folder, as the package index would get it."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return next(folder.glob("emberflow-*.whl"))
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def bare_environment(folder: Path) -> tuple[Path, Path]:
@@ -35,11 +36,16 @@ def install_by_links(wheel: Path, packages: Path) -> None:
 
     Nothing else of this environment can be imported there: a dependency that is not declared is missing.
     """
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
+    unpack(wheel, packages)
     (metadata,) = packages.glob("emberflow-*.dist-info")
     for needed in required_by(Distribution.at(metadata)).values():
         link(needed, packages)
+
+
+def unpack(wheel: Path, packages: Path) -> None:
+    """Install what is in a wheel, and nothing else."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
 
 
 def required_by(root: Distribution) -> dict[str, Distribution]:

@@ -157,11 +157,21 @@ def table_files(spark: "SparkSession", folder: Path) -> Names:
 
 
 def old_keras(spark: "SparkSession", folder: Path) -> Names:
-    """Nothing: but importing the package chooses a Keras for its process, and that of the tests keeps its own."""
+    """Nothing: but importing the packages chooses a Keras for their process, and that of the tests keeps its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", os.environ.copy())
         import spark_tensorflow_distributor  # noqa: F401
+        import tensorflowonspark  # noqa: F401
     return {}
+
+
+def labelled_lines(spark: "SparkSession", folder: Path) -> Names:
+    """A csv file of labels and pixels, for a program that is not changed."""
+    lines = [
+        ",".join(map(str, [at % 10, *((at * place) % 256 for place in range(784))])) for at in range(400)
+    ]
+    (folder / "mnist.csv").write_text("\n".join(lines) + "\n")
+    return old_keras(spark, folder)
 
 
 def project(spark: "SparkSession", folder: Path) -> Names:
@@ -194,6 +204,7 @@ PREAMBLES: "dict[str, Callable[[SparkSession, Path], Names]]" = {
     "docs/live.md": days,
     "docs/migrate/hops.md": project,
     "docs/migrate/spark-tensorflow-distributor.md": old_keras,
+    "docs/migrate/tensorflowonspark.md": labelled_lines,
     "docs/migrate/tensorspark.md": digits,
     "docs/predict.md": models_to_score,
     "docs/roles-gpus-restarts.md": days,

@@ -21,6 +21,13 @@ assert spark.sparkContext.pythonExec == "python3", spark.sparkContext.pythonExec
 assert "PYSPARK_PYTHON" not in os.environ
 """
 
+OLD_NAMES = """
+from pathlib import Path
+import hops.tflauncher, spark_tensorflow_distributor, tensorflowonspark.TFCluster, tensorspark.core.spark_session
+for package in (hops, spark_tensorflow_distributor, tensorflowonspark, tensorspark):
+    print(Path(package.__file__).parent.parent)
+"""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -59,6 +66,30 @@ def test_the_first_block_runs_with_what_the_wheel_declares(
     python, packages = fresh.bare_environment(tmp_path / "env")
     fresh.install_by_links(wheel, packages)
     assert_first_block_runs(python, tmp_path)
+
+
+@pytest.mark.full
+def test_old_names_come_with_their_own_wheel_and_refuse_the_old_library(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "wheel").mkdir()
+    old_names = fresh.built_wheel(tmp_path / "wheel", fresh.ROOT / "compat")
+    python, packages = fresh.bare_environment(tmp_path / "env")
+    fresh.install_by_links(wheel, packages)
+    fresh.unpack(old_names, packages)
+    (metadata,) = packages.glob("emberflow_compat-*.dist-info")
+    assert "Requires-Dist: emberflow\n" in (metadata / "METADATA").read_text()
+
+    done = run_by(python, OLD_NAMES, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(packages)] * 4
+
+    (packages / "tensorflowonspark-2.2.5.dist-info").mkdir()
+    told = "Metadata-Version: 2.1\nName: tensorflowonspark\nVersion: 2.2.5\n"
+    (packages / "tensorflowonspark-2.2.5.dist-info" / "METADATA").write_text(told)
+    done = subprocess.run(
+        [python, "-c", "import tensorflowonspark"], capture_output=True, text=True, timeout=BLOCK_TIMEOUT
+    )
+    assert "tensorflowonspark 2.2.5" in done.stderr
+    assert "pip uninstall" in done.stderr
 
 
 @pytest.mark.full

@@ -1,6 +1,5 @@
 """Keras callbacks, checkpoints, exports and TensorBoard on HDFS, with real nodes."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 
-@pytest.fixture
-def default_fs(spark_cluster: "SparkSession", hdfs: LocalHadoop) -> Iterator[None]:
-    """HDFS is the default file system of the session."""
-    settings = spark_cluster.sparkContext._jsc.hadoopConfiguration()
-    before = settings.get("fs.defaultFS")
-    settings.set("fs.defaultFS", hdfs.default_fs)
-    yield
-    settings.set("fs.defaultFS", before)
-    storage.apply_settings(storage.StorageSettings())
-
-
 @pytest.mark.fault
 @pytest.mark.usefixtures("nothing_left")
 def test_callbacks_on_hdfs_are_resumed_after_the_chief_was_killed(
@@ -47,7 +35,7 @@ def test_callbacks_on_hdfs_are_resumed_after_the_chief_was_killed(
 
 @pytest.mark.fault
 def test_uploads_of_callbacks_outlast_a_name_node_that_starts_again(
-    hdfs: LocalHadoop, spark_cluster: "SparkSession", default_fs: None, tmp_path: Path
+    hdfs: LocalHadoop, spark_cluster: "SparkSession", default_fs: str, tmp_path: Path
 ) -> None:
     """Also a node that writes there for the first time meanwhile waits: Hadoop's settings name this HDFS."""
     url = f"{hdfs.default_fs}/runs/outage"

@@ -51,8 +51,8 @@ def elsewhere(path: str, master: str) -> list[list[float]]:
 
 
 def check_pipeline(rows: "DataFrame", path: str, master: str) -> None:
-    """Fit with Spark's own stages around ours, judge by Spark's evaluator, save, load here and elsewhere."""
-    from pyspark.ml import Pipeline, PipelineModel
+    """Fit with Spark's own stages around ours, judge by Spark's evaluator, save, load elsewhere."""
+    from pyspark.ml import Pipeline
     from pyspark.ml.evaluation import MulticlassClassificationEvaluator
     from pyspark.ml.feature import StringIndexer, VectorAssembler
 
@@ -75,9 +75,7 @@ def check_pipeline(rows: "DataFrame", path: str, master: str) -> None:
     assert accuracy > 0.9
     assert {"kind", "both", "rawPrediction", "probability", "prediction"} <= set(scored.columns)
     fitted.write().overwrite().save(path)
-    expected = predictions(scored)
-    assert predictions(PipelineModel.load(path).transform(rows)) == expected
-    assert elsewhere(path, master) == expected
+    assert elsewhere(path, master) == predictions(scored)
 
 
 @pytest.mark.smoke

@@ -148,7 +148,7 @@ def test_wrong_values_are_named(params: dict[str, Any], said: str) -> None:
 
 
 def test_a_chief_without_workers_is_refused(spark_gpus: "SparkSession") -> None:
-    with pytest.raises(ef.ConfigError, match="workers=1"):
+    with pytest.raises(ef.ConfigError, match="numWorkers=1, numPs=1"):
         estimator("parameter_server", numWorkers=1).fit(digit_rows(spark_gpus))
 
 

@@ -188,5 +188,7 @@ def test_wrong_columns_are_named_before_anything_starts(
     with pytest.raises(ef.ConfigError, match=r"without \['lenght'\]") as caught:
         lone(tmp_path, inputCols=["lenght"]).fit(rows)
     assert "Did you mean 'length'? Set inputCols" in caught.value.fix
+    with pytest.raises(ef.ConfigError, match="Pass numPs=1"):
+        lone(tmp_path, strategy="periodic").fit(rows)
     with pytest.raises(ef.DataError, match="of type string"):
         lone(tmp_path, validationIndicatorCol="kind").fit(rows)

@@ -327,6 +327,31 @@ def test_rdds_are_fed_into_streams(spark_retrying: "SparkSession") -> None:
     assert Counter(values[0] + values[1]) == Counter([*range(1000)] * 2)
 
 
+def values_of_stream(rank: int, feeds: LiveFeeds) -> list[int]:
+    return [value for batch in feeds.stream() for value in batch.column("value").to_pylist()]
+
+
+@pytest.mark.full
+def test_an_rdd_whose_schema_is_known_is_computed_once(spark_retrying: "SparkSession") -> None:
+    import pyarrow as pa
+
+    computed = spark_retrying.sparkContext.accumulator(0)
+
+    def value(x: int) -> int:
+        computed.add(1)
+        return x
+
+    numbers = spark_retrying.sparkContext.parallelize(range(1000), 10).map(value)
+    with fed_cluster(spark_retrying, values_of_stream) as cluster:
+        assert cluster.feeding.train(numbers, schema=pa.schema([("value", pa.int64())])).rows == 1000
+        for wrong, data in (("value long", numbers), (pa.schema([]), spark_retrying.range(3))):
+            with pytest.raises(ConfigError, match=r"must be a pyarrow\.Schema, and `data` one RDD"):
+                cluster.feeding.train(data, schema=wrong)
+        values = cluster.stop()
+    assert Counter(values[0] + values[1]) == Counter(range(1000))
+    assert computed.value == 1000
+
+
 @pytest.mark.full
 def test_rdds_are_inferred_in_place(spark_retrying: "SparkSession") -> None:
     def answer(rank: int, feeds: LiveFeeds) -> None:

@@ -1,6 +1,7 @@
 """Many programs at once that know nothing of each other."""
 
 import os
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +68,13 @@ def kill_one(ctx: Any) -> None:
 
 
 def test_a_failure_names_its_cause(spark_cluster: "SparkSession", nothing_left: None) -> None:
-    with pytest.raises(NodeFailedError, match="trial 1 diverged"):
+    with pytest.raises(NodeFailedError, match="trial 1 diverged") as failed:
         run_parallel(fail_some, tasks=3, spark=spark_cluster)
-    with pytest.raises(NodeLostError, match="SIGKILL"):
+    assert [result and result.value for result in failed.value.results] == [0, None, 2]
+    with pytest.raises(NodeLostError, match="SIGKILL") as lost:
         run_parallel(kill_one, tasks=2, spark=spark_cluster)
+    copy = pickle.loads(pickle.dumps(lost.value))
+    assert [result is None for result in copy.results] == [False, True]
 
 
 def test_on_connect(spark_connect: "SparkSession") -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from emberflow.cli.main import app
 from emberflow.errors import ClusterError
 from emberflow.ml import KerasModel
+from tests.sessions import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,26 +56,32 @@ def submit(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run(program, *MASTER, *python, file, *arguments)
 
 
+def said_to(code: int, *arguments: str) -> str:
+    """Give the command line to this process, which has a session already: not each needs a Spark of its own."""
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
 # One kind of cluster for all: tests of different kinds run in different processes, and each would make `folder`.
 TOGETHER = pytest.mark.usefixtures("spark_cluster")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> Path:
     """A folder with a program, the same rows in four formats, and a model that was trained on the csv."""
+    sessions.get("cluster")
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "program.py").write_text(PROGRAM)
     table = pa.Table.from_pylist(ROWS)
     pa_csv.write_csv(table, folder / "rows.csv")
     pq.write_table(table, folder / "rows.parquet")
     (folder / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    run(*EMBERFLOW, "convert", str(folder / "rows.parquet"), str(folder / "rows.tfrecord"))
+    said_to(0, "convert", str(folder / "rows.parquet"), str(folder / "rows.tfrecord"))
     train = ["train", str(folder / "program.py"), str(folder / "rows.csv"), str(folder / "model"), *COLUMNS]
-    done = run(
-        *EMBERFLOW, *train, "--epochs", "30", "--workers", "1", "--batch-size", "64", "--quiet", *MASTER
-    )
-    assert f"The model is in {folder / 'model'}" in done.stdout
-    assert "accuracy 0." in done.stdout or "accuracy 1" in done.stdout
+    said = said_to(0, *train, "--epochs", "30", "--workers", "1", "--batch-size", "64", "--quiet")
+    assert "The model is in" in said
+    assert "accuracy 0." in said or "accuracy 1" in said
     return folder
 
 
@@ -156,24 +163,17 @@ def test_train_and_predict_on_connect(folder: Path, spark_connect: "SparkSession
 
 @TOGETHER
 def test_show_says_columns_signature_and_versions(folder: Path) -> None:
-    said = run(*EMBERFLOW, "show", str(folder / "model")).stdout
+    said = said_to(0, "show", str(folder / "model"))
     assert "emberflow.ml.KerasModel, created by emberflow " in said
-    assert "reads  columns length, width (trained for kind)" in said
-    assert "adds   columns rawPrediction, probability, prediction" in said
+    assert "reads columns length, width (trained for kind)" in said
+    assert "adds columns rawPrediction, probability, prediction" in said
     assert "signature serving_default" in said
     assert "(float32 of shape (2,))" in said
     assert "created by TensorFlow" in said
-    keras_file = run(*EMBERFLOW, "show", str(folder / "model" / "model.keras")).stdout
+    keras_file = said_to(0, "show", str(folder / "model" / "model.keras"))
     assert "Keras model, loaded here by" in keras_file
-    assert "  input   " in keras_file
-    assert "There must be a model" in run(*EMBERFLOW, "show", str(folder / "nowhere"), code=2).stderr
-
-
-def said_to(code: int, *arguments: str) -> str:
-    """Give the command line to this process, which has a session already: mistakes need no Spark of their own."""
-    done = CliRunner().invoke(app, list(arguments))
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
+    assert " input " in keras_file
+    assert "There must be a model" in said_to(2, "show", str(folder / "nowhere"))
 
 
 def test_wrong_input_is_two(folder: Path, spark_cluster: "SparkSession", tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_rows_may_take_their_time_but_not_without_an_executor(is_without: bool) 
         if is_without:
             assert isinstance(running.error(), StartTimeoutError)
             return
-        running._await(lambda: running.attempt._deadline is None)
+        running._await(lambda: running.attempt._start.due() == (None, None))
         (node,) = running.start(1)
         node.end()
         running.spark_says(JobRows(ROWS))

@@ -131,7 +131,7 @@ def test_success_gives_spark_rows_and_metrics() -> None:
         running.hear_the_end_of(first, second)
         running.spark_says(JobRows(ROWS))
         assert running.result.result(timeout=WITHIN) == ROWS
-        (metric,) = running.attempt.metrics.items()
+        (metric,) = running.attempt.reports.metrics.items()
         assert (metric.rank, metric.step, metric.values) == (1, 1, {"loss": 0.5})
         assert running.job.cancelled == 0
 

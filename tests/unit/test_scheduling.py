@@ -40,7 +40,7 @@ class Process:
         self.shutting_down = True
 
 
-def scheduling(folder: Path, tests: dict[str, str], processes: list[Process]) -> Any:
+def scheduling(folder: Path, tests: dict[str, str], processes: list[Process], **options: bool) -> Any:
     """Return the scheduler of a run that has just begun."""
     write_groups(folder, tests)
     config: Any = SimpleNamespace(
@@ -49,7 +49,7 @@ def scheduling(folder: Path, tests: dict[str, str], processes: list[Process]) ->
         getini=lambda _: [],
     )
     log: Any = SimpleNamespace(loadscopesched=lambda *_: None)
-    chosen: Any = ClusterScheduling(config, log, folder)
+    chosen: Any = ClusterScheduling(config, log, folder, **options)
     for process in processes:
         chosen.add_node(process)
         chosen.add_node_collection(process, list(tests))
@@ -88,6 +88,17 @@ def test_a_process_stays_with_its_cluster(tmp_path: Path, count: int) -> None:
         changes = [group for group, before in zip(groups, [None, *groups], strict=False) if group != before]
         assert len(changes) == len(set(groups))
         assert "alone" not in groups or groups[-2:] == ["alone", "alone"]
+
+
+@pytest.mark.parametrize("unit_first", [False, True])
+def test_only_the_first_process_begins_with_a_cluster_that_takes_long(
+    tmp_path: Path, unit_first: bool
+) -> None:
+    processes = [Process() for _ in range(3)]
+    ran = finish(scheduling(tmp_path, TESTS, processes, unit_first=unit_first), processes)
+    first = [TESTS[names[0]] for names in ran]
+    assert first == (["cluster", "unit", "unit"] if unit_first else ["cluster", "connect", "cluster"])
+    assert sorted(name for names in ran for name in names) == sorted(TESTS)
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])

@@ -141,12 +141,21 @@ def test_a_file_is_packed_as_it_is(tmp_path: Path) -> None:
     assert (packed.suffix, packed.read_bytes()) == (".keras", b"zip")
 
 
-def test_an_archive_is_opened_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = pack(model, tmp_path)
-    folder = predictor._fill_once(packed.with_suffix(""), lambda to: predictor._unzip(packed, to))
-    assert (folder / "variables" / "variables.index").read_bytes() == b"index"
+def test_an_archive_is_opened_once_in_a_folder_that_spark_deletes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, deleted = tmp_path / "kept", tmp_path / "deleted"
+    kept.mkdir()
+    deleted.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(deleted))
+    packed = pack(model, kept)
+    monkeypatch.setattr("pyspark.SparkFiles.get", lambda name: str(kept / name))
+    source = ModelSource(kind="saved_model", key=packed.stem, file=packed.name, is_archive=True)
+    folder = Path(predictor.local_model_path(source))
+    assert (folder.parent, (folder / "variables" / "variables.index").read_bytes()) == (deleted, b"index")
+    assert list(kept.iterdir()) == [packed]
     packed.unlink()
-    assert predictor._fill_once(packed.with_suffix(""), lambda to: predictor._unzip(packed, to)) == folder
+    assert predictor.local_model_path(source) == str(folder)
 
 
 def test_the_fingerprint_follows_the_content(model: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import emberflow as ef
+from emberflow_compat.classic_sessions import classic_context
 from hops import hdfs
 from hops.trial import Trial, Trials, run_trial
 
@@ -38,8 +39,9 @@ def launch(
     Raises:
         ConfigError: The lists differ in length, or are not those of the function's arguments; a ValueError.
         NodeFailedError: Every call failed. A call that fails beside others is a warning.
+        ClusterError: The session is one of Spark Connect.
     """
-    context = spark_session.sparkContext
+    context = classic_context(spark_session, "tflauncher.launch", native="ef.run_parallel(fn, tasks=n)")
     root = f"{hdfs.project_path()}Logs/TensorFlow/{context.applicationId}/runId.{next(_runs)}"
     calls = calls_of(map_fun, args_dict)
     trials = Trials(
@@ -49,15 +51,15 @@ def launch(
     )
     gpus = int(float(context.getConf().get("spark.task.resource.gpu.amount") or 0))
     try:
-        results = ef.run_parallel(
+        results: Sequence[ef.Result | None] = ef.run_parallel(
             functools.partial(run_trial, trials), tasks=len(calls), gpus=gpus, spark=spark_session
         )
-        errors = [result.value for result in results]
-    except ef.NodeLostError as lost:
-        if len(calls) == 1:
+        lost = ""
+    except ef.NodeError as failure:  # a process that was killed, or a folder that cannot be written
+        if not any(failure.results):
             raise
-        log.warning("A trial was lost, the others have finished; their files are in %s\n%s", root, lost)
-        return root
+        results, lost = failure.results, str(failure)
+    errors = [lost if result is None else result.value for result in results]
     failed = {name: error for name, error in zip(calls, errors, strict=True) if error}
     if len(failed) == len(calls):
         raise ef.NodeFailedError(

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from emberflow_compat.classic_sessions import active_session, classic_context
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,13 +19,16 @@ def num_executors(spark: "SparkSession | None" = None) -> int:
 
     Args:
         spark: The session; the active one if left out.
+
+    Raises:
+        ClusterError: The session is one of Spark Connect, which tells neither.
     """
-    session = _active_session() if spark is None else spark
+    session = active_session() if spark is None else spark
     for key in ("spark.dynamicAllocation.maxExecutors", "spark.executor.instances"):
         value = _setting(session, key)
         if value and value.isdecimal():
             return int(value)
-    context = session.sparkContext
+    context = classic_context(session, "util.num_executors", native="ef.run(fn, workers=n)")
     if local := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,.*\]", str(context.master)):
         return int(local[1])
     if str(context.master).startswith("local"):  # threads of the driver, which is the one executor
@@ -38,7 +43,7 @@ def num_param_servers(spark: "SparkSession | None" = None) -> int:
     Args:
         spark: The session; the active one if left out.
     """
-    session = _active_session() if spark is None else spark
+    session = active_session() if spark is None else spark
     said = (
         _setting(session, "spark.tensorflow.num.ps"),
         _setting(session, f"spark.executorEnv.{PARAMETER_SERVERS}"),
@@ -59,9 +64,3 @@ def grid_params(values: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
 def _setting(session: "SparkSession", key: str) -> str | None:
     return session.conf.get(key, None)
-
-
-def _active_session() -> "SparkSession":
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.getOrCreate()

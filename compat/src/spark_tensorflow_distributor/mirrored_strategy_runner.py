@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 import emberflow as ef
 from emberflow_compat import deadlines
+from emberflow_compat.classic_sessions import active_session, classic_context
+from emberflow_compat.keras_choice import choice_for_nodes
 from spark_tensorflow_distributor.node_program import NodeProgram, run_in_node, run_program
-from tensorflowonspark.keras_choice import choice_for_nodes
 
 IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -57,8 +57,10 @@ class MirroredStrategyRunner:
         self._use_gpu = use_gpu
         self._gpu_resource_name = gpu_resource_name
         self._use_custom_strategy = use_custom_strategy
-        self._spark = SparkSession.builder.getOrCreate()
-        self.sc = self._spark.sparkContext
+        self._spark = active_session()
+        self.sc = classic_context(
+            self._spark, type(self).__name__, native=f"ef.run(train_fn, workers={num_slots})"
+        )
         self._num_tasks = None if local_mode else self.get_num_tasks()
 
     def get_num_tasks(self) -> int:
@@ -89,17 +91,20 @@ class MirroredStrategyRunner:
             gpu_resource_name=self._gpu_resource_name,
             use_custom_strategy=self._use_custom_strategy,
         )
-        return ef.run(
-            functools.partial(run_in_node, program),
-            workers=self._num_tasks,
-            gpus=self._gpus_of_a_task() if self._use_gpu else 0,
-            gpu_resource=self._gpu_resource_name,
-            transport="ring",  # for the barrier context; TensorFlow's servers belong to the program
-            start_timeout=deadlines.BARRIER_START_TIMEOUT,
-            exchange_timeout=deadlines.BARRIER_TIMEOUT,
-            allow_unencrypted=self._get_conf_boolean(self.sc, IGNORE_SSL, "false"),
-            spark=self._spark,
-        ).value
+        gpus = self._gpus_of_a_task() if self._use_gpu else 0
+        with _slots_named(gpus or 1):
+            return ef.run(
+                functools.partial(run_in_node, program),
+                workers=self._num_tasks,
+                gpus=gpus,
+                gpu_resource=self._gpu_resource_name,
+                transport="ring",  # for the barrier context; TensorFlow's servers belong to the program
+                start_timeout=deadlines.BARRIER_START_TIMEOUT,
+                executor_timeout=deadlines.BARRIER_EXECUTOR_TIMEOUT,
+                exchange_timeout=deadlines.BARRIER_TIMEOUT,
+                allow_unencrypted=self._get_conf_boolean(self.sc, IGNORE_SSL, "false"),
+                spark=self._spark,
+            ).value
 
     def _gpus_of_a_task(self) -> int:
         key = f"spark.task.resource.{self._gpu_resource_name}.amount"
@@ -204,6 +209,17 @@ class MirroredStrategyRunner:
             "unencrypted.",
             IGNORE_SSL,
         )
+
+
+@contextmanager
+def _slots_named(gpus: int) -> Iterator[None]:
+    """Let the fix of an error name `num_slots`, GPUs of all workers together, instead of workers."""
+    try:
+        yield
+    except ef.EmberflowError as error:
+        slots = re.sub(r"\bworkers=(\d+)", lambda found: f"num_slots={int(found[1]) * gpus}", error.fix)
+        error.reword(error.problem, slots.replace("raise executor_timeout", "run it again"))
+        raise
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorflowonspark.keras_choice import KerasChoice
+from emberflow_compat.keras_choice import KerasChoice
 
 
 @dataclass(frozen=True, kw_only=True)

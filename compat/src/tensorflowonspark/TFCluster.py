@@ -3,14 +3,23 @@
 import functools
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import emberflow as ef
 from emberflow_compat import deadlines
-from tensorflowonspark.cluster_facts import gpu_options, meta_of, node_infos, session_of
-from tensorflowonspark.feed_watch import FeedWatch, terminated_ranks
-from tensorflowonspark.keras_choice import choice_for_nodes
+from emberflow_compat.keras_choice import choice_for_nodes
+from tensorflowonspark.cluster_facts import (
+    gpu_options,
+    meta_of,
+    node_infos,
+    session_of,
+    warn_of_old_ports,
+    with_tensorboard,
+)
+from tensorflowonspark.feed_watch import FeedWatch, are_terminated, await_stream
 from tensorflowonspark.node_feeds import COLUMNS
 from tensorflowonspark.node_program import NodeProgram
 from tensorflowonspark.node_roles import Layout, layout_of
@@ -51,7 +60,6 @@ class TFCluster:
 
     Attributes:
         sc: The SparkContext.
-        cluster_info: A dict per node: `executor_id`, `host`, `job_name`, `task_index` and others.
         cluster_meta: What is known of all; `meta` is the same.
         input_mode: An InputMode.
         queues: The names of queues.
@@ -64,20 +72,34 @@ class TFCluster:
     num_executors: int | None = None
     nodeRDD: Any = None
     cluster_id: int | None = None
-    cluster_info: list[dict[str, Any]] | None = None
     cluster_meta: dict[str, Any] | None = None
     meta: dict[str, Any] | None = None
     input_mode: int | None = None
     queues: Sequence[str] | None = None
     server: Any = None
 
-    def __init__(self, cluster: ef.Cluster, layout: Layout, input_mode: int, queues: Sequence[str]) -> None:
+    def __init__(
+        self,
+        cluster: ef.Cluster,
+        layout: Layout,
+        input_mode: int,
+        queues: Sequence[str],
+        *,
+        has_tensorboard: bool = False,
+    ) -> None:
         self._cluster = cluster
         self._layout = layout
+        self._has_tensorboard = has_tensorboard
+        self._nodes = node_infos(cluster, layout)
         self.input_mode = input_mode
         self.queues = queues
         self.server = StopState(self._is_terminated)
-        self.cluster_info = node_infos(cluster, layout)
+
+    @property
+    def cluster_info(self) -> list[dict[str, Any]]:
+        """A dict per node: `executor_id`, `host`, `job_name`, `task_index`, `port` and others."""
+        chief = self._layout.executor_id("chief", 0)
+        return with_tensorboard(self._nodes, chief, self._cluster.tensorboard_url)
 
     def train(
         self,
@@ -147,13 +169,21 @@ class TFCluster:
             WorkerError: Your function raised on a node, also after the last row.
         """
         del grace_secs
-        if ssc is not None:
-            self._await_streaming(ssc)
         with worker_errors():
-            self._cluster.stop(timeout if timeout > 0 else deadlines.UNLIMITED_TIMEOUT)
+            try:
+                if ssc is not None:
+                    await_stream(ssc, self._cluster, self._layout.trainers)
+            finally:  # a node that failed is why its batch has; the node's own error is raised
+                self._cluster.stop(timeout if timeout > 0 else deadlines.UNLIMITED_TIMEOUT)
 
     def tensorboard_url(self) -> str | None:
-        """Return the address of TensorBoard, or None."""
+        """Return the address of TensorBoard, once it serves; None if it was not asked for, or does not start."""
+        deadline = time.monotonic() + deadlines.TENSORBOARD_TIMEOUT
+        waiting = threading.Event()
+        while self._has_tensorboard and self._cluster.tensorboard_url is None and self._cluster.is_up:
+            if time.monotonic() > deadline:
+                break
+            waiting.wait(deadlines.TENSORBOARD_POLL)
         return self._cluster.tensorboard_url
 
     def _check_fed(self, call: str, qname: str) -> None:
@@ -170,24 +200,22 @@ class TFCluster:
 
     def _feed(self, rdd: "RDD[Any]", feed_timeout: float, qname: str) -> None:
         if rdd.getNumPartitions():  # a batch of a DStream may have none
-            self._bring(rdd.mapPartitions(chunks_to_train), feed_timeout, qname)
+            import pyarrow as pa
 
-    def _bring(self, data: Any, feed_timeout: float, name: str) -> None:
+            # Without it Emberflow would compute the first chunks twice.
+            schema = pa.schema([("value", pa.binary())])
+            self._bring(rdd.mapPartitions(chunks_to_train), feed_timeout, qname, schema)
+
+    def _bring(self, data: Any, feed_timeout: float, name: str, schema: Any = None) -> None:
         """Feed the nodes once; not at all where none of them takes rows any more."""
         if self._cluster.is_up and self._is_terminated():
             return
         watch = FeedWatch(self._cluster, feed_timeout, self._layout.trainers)
         with worker_errors(), watch:
-            self._cluster.train(data, name=name)
+            self._cluster.train(data, name=name, schema=schema)
 
     def _is_terminated(self) -> bool:
-        return len(terminated_ranks(self._cluster)) >= self._layout.trainers
-
-    def _await_streaming(self, ssc: Any) -> None:
-        while not ssc.awaitTerminationOrTimeout(deadlines.STREAMING_POLL):
-            if self._is_terminated() or not self._cluster.is_up:
-                ssc.stop(stopSparkContext=False, stopGraceFully=True)
-                return
+        return are_terminated(self._cluster, self._layout.trainers)
 
 
 def run(
@@ -232,6 +260,7 @@ def run(
             )
     layout = layout_of(num_executors, num_ps, master_node, eval_node)
     meta = meta_of(sc, layout, num_executors, release_port)
+    warn_of_old_ports(sc)
     program = NodeProgram(
         keras=choice_for_nodes(),
         layout=layout,
@@ -259,10 +288,10 @@ def run(
             verbose=False,
             **gpu_options(sc, tf_args),
         )
-    cluster = TFCluster(started, layout, input_mode, queues)
+    cluster = TFCluster(started, layout, input_mode, queues, has_tensorboard=tensorboard)
     cluster.sc = sc
     cluster.nodeRDD = sc.parallelize(range(num_executors), num_executors)
     cluster.meta = cluster.cluster_meta = meta
-    for node in cluster.cluster_info or ():
+    for node in cluster.cluster_info:
         logger.info("node: %s", node)
     return cluster

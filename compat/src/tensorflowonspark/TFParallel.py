@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import emberflow as ef
+from emberflow_compat.keras_choice import KerasChoice, choice_for_nodes
 from tensorflowonspark import util
 from tensorflowonspark.cluster_facts import default_fs_of, gpu_options, session_of
-from tensorflowonspark.keras_choice import KerasChoice, choice_for_nodes
 from tensorflowonspark.node_gpus import wanted_gpus
 from tensorflowonspark.old_errors import worker_errors
 from tensorflowonspark.remote_paths import explained_paths

@@ -89,17 +89,18 @@ class TFNodeContext:
         """Return the URL that a path means; see `TFNode.hdfs_path`."""
         return TFNode.hdfs_path(self, path)
 
-    def mirror(self, path: str) -> Any:
+    def mirror(self, path: str) -> str:
         """Return a local folder that is kept equal with a remote one, for code that opens local paths only.
 
-        It is Emberflow's ``ctx.mirror``, for nodes of `TFCluster` and `TFParallel`.
+        Write it where a program has `absolute_path`. It is Emberflow's ``ctx.mirror``, for nodes of `TFCluster` and
+        `TFParallel`.
         """
         if self.mirror_by is None:
             raise StandaloneNodeError(
                 f"Only nodes of TFCluster and TFParallel can mirror folders. Received: path={path!r} on another.",
                 fix="Start the node by TFCluster.run.",
             )
-        return self.mirror_by(self.absolute_path(path))
+        return str(self.mirror_by(self.absolute_path(path)))
 
     def start_cluster_server(self, num_gpus: int = 1, rdma: bool = False) -> Any:
         """Refuse; see `TFNode.start_cluster_server`."""

@@ -1,7 +1,7 @@
 """The names of TensorFlowOnSpark 2.2.5, on Emberflow."""
 
+from emberflow_compat.keras_choice import prefer_keras_2
 from emberflow_compat.old_distributions import check_replaced
-from tensorflowonspark.keras_choice import prefer_keras_2
 
 check_replaced("tensorflowonspark")
 prefer_keras_2()

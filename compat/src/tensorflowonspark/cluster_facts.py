@@ -1,8 +1,10 @@
 """What the driver knows of a cluster, as programs for TensorFlowOnSpark read it, and the GPUs that they mean."""
 
+import logging
 import os
 import random
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import emberflow as ef
 from tensorflowonspark.node_gpus import wanted_gpus
@@ -11,6 +13,10 @@ from tensorflowonspark.node_roles import Layout
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+OLD_PORTS = ("TENSORFLOW_PORT", "TENSORBOARD_PORT", "TFOS_SERVER_PORT")
 
 
 def session_of(sc: "SparkContext") -> "SparkSession":
@@ -50,6 +56,17 @@ def gpu_options(sc: "SparkContext", tf_args: Any) -> dict[str, Any]:
     return {"gpus": gpus, "gpu_source": "spark" if assigned else "nvml"} if gpus else {}
 
 
+def warn_of_old_ports(sc: "SparkContext") -> None:
+    """Log what to set instead of the variables that named one port per process: ours listen on more than one."""
+    for name in OLD_PORTS:
+        if name in os.environ or sc.getConf().get(f"spark.executorEnv.{name}"):
+            logger.warning(
+                "%s has no effect. For a firewall, set the ports that driver and nodes may listen on: "
+                "--conf spark.emberflow.portRange=30000-30100.",
+                name,
+            )
+
+
 def node_infos(cluster: ef.Cluster, layout: Layout) -> list[dict[str, Any]]:
     """Return what programs find in `cluster.cluster_info`: a dict per node, by executor id."""
     nodes = []
@@ -61,7 +78,7 @@ def node_infos(cluster: ef.Cluster, layout: Layout) -> list[dict[str, Any]]:
                 "host": node.host,
                 "job_name": job,
                 "task_index": index,
-                "port": 0,
+                "port": int(node.address.rpartition(":")[2]),
                 "tb_pid": 0,
                 "tb_port": 0,
                 "addr": None,
@@ -69,3 +86,13 @@ def node_infos(cluster: ef.Cluster, layout: Layout) -> list[dict[str, Any]]:
             }
         )
     return sorted(nodes, key=lambda node: node["executor_id"])
+
+
+def with_tensorboard(nodes: list[dict[str, Any]], chief: int, url: str | None) -> list[dict[str, Any]]:
+    """Return the same with the port of TensorBoard, at the node that leads.
+
+    >>> with_tensorboard([{"executor_id": 0, "tb_port": 0}], 0, "http://host:6006/")
+    [{'executor_id': 0, 'tb_port': 6006}]
+    """
+    port = (urlsplit(url).port if url else None) or 0
+    return [node | {"tb_port": port if node["executor_id"] == chief else 0} for node in nodes]

@@ -13,9 +13,22 @@ from tensorflowonspark.node_feeds import TERMINATED
 from tensorflowonspark.old_errors import feed_timeout_error
 
 
-def terminated_ranks(cluster: ef.Cluster) -> set[int]:
-    """Return the nodes that have told that they take no more rows."""
-    return {metric.rank for metric in cluster.metrics if TERMINATED in metric.values}
+def are_terminated(cluster: ef.Cluster, trainers: int) -> bool:
+    """Tell whether so many nodes have called `terminate()`: all that are fed."""
+    ranks = {metric.rank for metric in cluster.metrics if TERMINATED in metric.values}
+    return len(ranks) >= trainers
+
+
+def await_stream(ssc: Any, cluster: ef.Cluster, trainers: int) -> None:
+    """Wait until a StreamingContext ends or no node takes rows any more; then stop it, but not the SparkContext."""
+    is_graceful = False
+    try:
+        while not ssc.awaitTerminationOrTimeout(deadlines.STREAMING_POLL):
+            if not cluster.is_up or are_terminated(cluster, trainers):
+                is_graceful = cluster.is_up
+                break
+    finally:
+        ssc.stop(stopSparkContext=False, stopGraceFully=is_graceful)
 
 
 class FeedWatch:
@@ -59,7 +72,7 @@ class FeedWatch:
 
     def _watch(self) -> None:
         while not self._is_left.wait(deadlines.FEED_WATCH_INTERVAL):
-            if len(terminated_ranks(self._cluster)) >= self._trainers:
+            if are_terminated(self._cluster, self._trainers):
                 self._are_all_terminated = True
                 self._context.cancelJobsWithTag(self._tag)
             elif late := self._late():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberflow_compat import deadlines
-from tensorflowonspark.keras_choice import KerasChoice
+from emberflow_compat.keras_choice import KerasChoice
 from tensorflowonspark.node_feeds import NodeFeeds
 from tensorflowonspark.node_queues import NodeManager, RowQueue
 from tensorflowonspark.node_roles import Layout

@@ -15,21 +15,16 @@ CHUNK_BYTES = (
     1 << 17
 )  # few enough rows that training on them is progress, enough that a chunk's own cost does not count
 MOST_ROWS = 8192
-SINGLE_ROWS = (
-    100  # Emberflow looks at so many first elements of an RDD to learn their type: they must be cheap
-)
 
 
 def chunks_to_train(rows: Iterable[Any]) -> Iterator[bytes]:
     """Yield the rows of a partition in chunks, an empty one where it has none."""
-    source = iter(rows)
     is_empty = True
-    for row in islice(source, SINGLE_ROWS):
+    for chunk in _chunks(iter(rows)):
         is_empty = False
-        yield pickled([row])
+        yield chunk
     if is_empty:
         yield pickled([])
-    yield from _chunks(source)
 
 
 def chunks_to_ask(rows: Iterable[Any], feed_timeout: float) -> Iterator[tuple[bytes, float]]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from emberflow._driver.console import Console, warn_driver_unreachable
+from emberflow._driver.console import Console
 from emberflow._driver.events import (
     AttemptEvent,
     Formed,
@@ -23,14 +23,15 @@ from emberflow._driver.events import (
 from emberflow._driver.failures import FailureTracker
 from emberflow._driver.hub import Hub
 from emberflow._driver.job import Job
+from emberflow._driver.node_reports import NodeReports
 from emberflow._driver.spark_errors import is_interrupted, translate
 from emberflow._driver.stalls import StallDetector, start_timeout_error
+from emberflow._driver.start_deadline import StartDeadline
 from emberflow._driver.task_copies import TaskCopies
 from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
-from emberflow._protocol.driver_messages import LogLines, NodeReady, ProbeAnswer, RowsWritten, WorkerLost
-from emberflow._protocol.node_messages import TensorBoardStarted
-from emberflow._protocol.outcome import MetricReport, Outcome, lost_outcome
+from emberflow._protocol.driver_messages import NodeReady, ProbeAnswer, WorkerLost
+from emberflow._protocol.outcome import Outcome, lost_outcome
 from emberflow._task.metric_log import MetricLog
 from emberflow.errors import DataError, EmberflowError
 from emberflow.result import Metric
@@ -66,8 +67,7 @@ class Attempt:
         metrics: MetricLog[Metric] | None = None,
         on_quit: Callable[[], None] = lambda: None,
     ) -> None:
-        self.metrics: MetricLog[Metric] = metrics or MetricLog()  # of the attempts before as well
-        self.tensorboard_url: str | None = None
+        self.reports = NodeReports(plan, console, metrics or MetricLog())
         self._plan = plan
         self._hub = hub
         self._job = job
@@ -81,13 +81,8 @@ class Attempt:
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
         self._has_barrier = plan.launch == "barrier"
-        self._deadline = (
-            None if plan.waits_for_rows and self._has_barrier else time.monotonic() + plan.start_timeout
-        )
-        self._silent_since: float | None = None
+        self._start = StartDeadline(plan, self._hosts)
         self._is_cancelled_by_us = False
-        self._is_warned = False
-        self._rows_written: dict[int, dict[str, Any]] = {}
         self._stalls = StallDetector(plan, hub, self._hosts)
         self._copies = TaskCopies(hub)
         self._on_event: dict[type[AttemptEvent], Callable[[Any], None]] = {
@@ -128,29 +123,13 @@ class Attempt:
                 fix="Look at the DataFrame's filters.",
             )
         if len(self._hosts) < len(self._plan.nodes):
-            self._show_late()
+            self.reports.show_late(self._rows, self._hosts)
         return self._rows
 
     @property
     def has_chief_joined(self) -> bool:
         """Whether the task of the chief has connected to the driver."""
         return 0 in self._hosts
-
-    def _show_late(self) -> None:
-        """Show metrics and the end of the log of nodes that had no connection to the driver: their rows hold both."""
-        self._warn_driver_unreachable()
-        for row in self._rows or ():
-            if row["part"] == 0 and row["rank"] not in self._hosts:
-                outcome = Outcome.from_json(row["outcome"])
-                for report in outcome.metrics:
-                    self._on_metric(outcome.rank, report)
-                if outcome.log_tail:
-                    self._console.lines(outcome.rank, outcome.log_tail)
-
-    def _warn_driver_unreachable(self) -> None:
-        if not self._is_warned and self._plan.driver_address:
-            self._is_warned = True
-            warn_driver_unreachable(self._plan.driver_address[0])
 
     def _until(
         self, is_over: Callable[[], bool], timeout: float | None = None, poll: float | None = None
@@ -170,7 +149,7 @@ class Attempt:
 
     def _limits(self) -> tuple[float | None, ...]:
         """Return the moments at which `_check_waits` must be called at the latest."""
-        return (self._deadline, self._silence_ends(), self._stalls.due(), self._copies.due())
+        return (*self._start.due(), self._stalls.due(), self._copies.due())
 
     def _is_over(self) -> bool:
         return bool(self._failures.failures or self._job_error) or self._is_complete()
@@ -181,33 +160,21 @@ class Attempt:
 
     def _on_node_sent(self, event: NodeSent) -> None:
         match event.message:
-            case LogLines(text):
-                self._console.lines(event.rank, text)
-            case MetricReport() as report:
-                self._on_metric(event.rank, report)
-            case RowsWritten(progress):
-                self._rows_written[event.rank] = progress
-                self._console.rows_written(list(self._rows_written.values()))
-            case TensorBoardStarted(url):
-                self.tensorboard_url = url
-                self._console.say(f"TensorBoard: {url}")
             case NodeReady():
                 self._on_ready(event.rank)
             case Outcome() as outcome:
                 self._failures.record(outcome)
             case ProbeAnswer() as answer:
                 self._stalls.on_answer(event.rank, answer)
+            case report:
+                self.reports.on_message(event.rank, report)
 
     def _on_joined(self, event: Joined) -> None:
-        if not self._hosts and self._plan.waits_for_rows:
-            self._deadline = time.monotonic() + self._plan.start_timeout
         self._hosts[event.rank] = event.host
-        self._silent_since = None
+        self._start.on_joined()
         if len(self._plan.stages) > 1 and self._state is not AttemptState.STOPPING:
             self._job.submit_next_stage(len(self._hosts))
         self._show_executors()
-        if len(self._hosts) == len(self._plan.nodes) and self._deadline:
-            self._deadline += deadlines.START_GRACE
 
     def _on_joined_again(self, event: JoinedAgain) -> None:
         name = self._plan.nodes[event.rank].name
@@ -226,16 +193,8 @@ class Attempt:
         self._ready.add(rank)
         if len(self._ready) == len(self._plan.nodes) and self._state is AttemptState.STARTING:
             self._state = AttemptState.RUNNING
-            self._deadline = None
+            self._start.end()
             self._console.status("running")
-
-    def _on_metric(self, rank: int, report: MetricReport) -> None:
-        attempt = self._plan.attempt
-        metric = Metric(
-            rank=rank, step=report.step, values=report.values, seconds=report.seconds, attempt=attempt
-        )
-        self.metrics.add((attempt, rank), report.values, metric)
-        self._console.metric(metric)
 
     def _on_tolerated(self, rank: int) -> None:
         """Go on without a worker."""
@@ -262,39 +221,28 @@ class Attempt:
         self._failures.record_job_error(event.error, event.first_rank)
 
     def _on_tasks_running(self, _: TasksRunning) -> None:
-        if (
-            self._has_barrier
-            and not self._hosts
-            and self._silent_since is None
-            and self._deadline is not None
-        ):
-            self._silent_since = time.monotonic()
-
-    def _silence_ends(self) -> float | None:
-        return None if self._silent_since is None else self._silent_since + deadlines.UNDIALLED_TIMEOUT
+        self._start.on_tasks_running()
 
     def _check_waits(self) -> None:
         """Raise or record what has waited for too long."""
-        now = time.monotonic()
-        if self._silent_since is not None and now >= self._silent_since + deadlines.UNDIALLED_TIMEOUT:
-            self._silent_since = None
-            self._deadline = None  # the tasks run and keep the start's deadline themselves
-            self._warn_driver_unreachable()
-        if self._deadline is not None and now >= self._deadline:
-            self._deadline = None
-            if self._hosts or not self._plan.waits_for_rows or not self._job.has_executors():
-                raise start_timeout_error(self._plan, self._hosts, self._ready)
+        if self._start.is_silent():
+            self.reports.warn_driver_unreachable()
+        if self._start.has_passed() and not self._waits_for_rows():
+            raise start_timeout_error(self._plan, self._hosts, self._ready)
         if self._state is not AttemptState.STOPPING and not self._failures.failures:
             for missed in self._stalls.missed():
                 node, host = self._plan.nodes[missed.rank], self._hosts[missed.rank]
                 self._failures.record(lost_outcome(node, host, problem=missed.problem, fix=missed.fix))
-
         for rank in self._copies.repeated():
             self._failures.record_repeated(rank)
 
+    def _waits_for_rows(self) -> bool:
+        """Tell whether executors still compute the rows that the nodes wait for."""
+        return not self._hosts and self._plan.waits_for_rows and self._job.has_executors()
+
     def _stop(self) -> None:
         """End whatever still runs, and wait until it is gone."""
-        self._deadline = self._silent_since = None
+        self._start.end()
         if not self._is_complete():
             if self._failures.failures:
                 self._until(lambda: False, deadlines.CAUSE_SETTLE)

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emberflow._driver.interpreter import driver_python, map_in_arrow
+import pyarrow as pa
+
+from emberflow._driver.interpreter import driver_python, made, map_in_arrow
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows, read_data
 from emberflow._feed.python_rows import schema_of_rows
 from emberflow._plan.stages import Stage
@@ -98,18 +100,14 @@ class FedRdds:
         return list(fed.collect())
 
 
-def made(rdd: "RDD[Any]") -> "RDD[Any]":
-    """Have PySpark make the RDD's function now, while the interpreter for it is named."""
-    _ = rdd._jrdd  # noqa: SLF001 - PySpark has no public way
-    return rdd
-
-
 def is_rdd(data: Any) -> bool:
     """Tell whether this is an RDD; a DataFrame of Spark Connect has every attribute, as a column."""
     return hasattr(type(data), "mapPartitionsWithIndex")
 
 
-def read_fed(spark: "SparkSession", data: Any, name: str, schemas: dict[str, bytes]) -> FedFrames | FedRdds:
+def read_fed(
+    spark: "SparkSession", data: Any, name: str, schemas: dict[str, bytes], schema: Any = None
+) -> FedFrames | FedRdds:
     """Return what the user passed, checked.
 
     Args:
@@ -117,7 +115,10 @@ def read_fed(spark: "SparkSession", data: Any, name: str, schemas: dict[str, byt
         data: A DataFrame, an RDD, or a dict of either by name.
         name: The name where there is none.
         schemas: Of the RDDs of earlier calls, by name.
+        schema: Of this RDD, where the user knows it.
     """
+    if schema is not None:
+        schemas[name] = _checked_schema(schema, data)
     named = dict(data) if isinstance(data, Mapping) else {name: data}
     if named and all(map(is_rdd, named.values())):
         return FedRdds(spark=spark, rdds=named, schemas=schemas)
@@ -129,6 +130,16 @@ def read_fed(spark: "SparkSession", data: Any, name: str, schemas: dict[str, byt
             "spark.read.parquet(path).",
         )
     return FedFrames(spark=spark, data=frames)
+
+
+def _checked_schema(schema: Any, data: Any) -> bytes:
+    if not isinstance(schema, pa.Schema) or not is_rdd(data):
+        raise ConfigError(
+            "`schema` must be a pyarrow.Schema, and `data` one RDD. "
+            f"Received: schema={schema!r}, data of type {type(data).__name__}.",
+            fix="Pass schema=pa.schema([('value', pa.binary())]) with an RDD of bytes, or leave it out.",
+        )
+    return bytes(schema.serialize())
 
 
 def _schema(name: str, rdd: "RDD[Any]") -> bytes:

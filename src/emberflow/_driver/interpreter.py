@@ -14,6 +14,7 @@ import cloudpickle
 from emberflow._driver.spark_versions import FRAME_PROFILES, offers
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
 DRIVER_PYTHON = f"{platform.python_version()} ({sys.executable})"
@@ -29,10 +30,8 @@ def map_in_arrow(
     """Return ``frame.mapInArrow(task, ...)``, run by the right Python, or with an error that names the wrong one."""
     spark = frame.sparkSession
     more = {} if profile is None else {"profile": profile}  # Spark 3.5 has no such argument
-    fix = fix_for(None if is_connect(spark) else str(spark.sparkContext.master))
-    start = functools.partial(_start, cloudpickle.dumps(task), DRIVER_PYTHON, fix)
     with driver_python(spark):
-        return frame.mapInArrow(start, schema, barrier=barrier, **more)
+        return frame.mapInArrow(_started_by(spark, task), schema, barrier=barrier, **more)
 
 
 def collect_in_arrow(
@@ -46,6 +45,35 @@ def collect_in_arrow(
     if profile is None or is_connect(spark) or offers(spark, FRAME_PROFILES):
         return map_in_arrow(frame, task, schema, barrier=barrier, profile=profile).collect()
     return map_in_arrow(frame, task, schema, barrier=barrier).rdd.withResources(profile).collect()
+
+
+def collect_without_sql(
+    spark: "SparkSession", tasks: int, task: Callable[..., Any], *, barrier: bool = False, profile: Any = None
+) -> list[Any]:
+    """Run so many tasks, none with rows, and return what they yield; not on Spark Connect, which has no RDDs.
+
+    A new JVM takes seconds to load and compile Spark SQL, on the driver and on each executor.
+    """
+    start = _started_by(spark, task)
+    with driver_python(spark):
+        numbers = spark.sparkContext.parallelize(range(tasks), tasks)
+        started = numbers.barrier().mapPartitions(start) if barrier else numbers.mapPartitions(start)
+        if profile is not None:
+            started = started.withResources(profile)
+        made(started)
+    return list(started.collect())
+
+
+def _started_by(spark: "SparkSession", task: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the task as Spark gets it: it runs if its Python is the driver's, else the error names both."""
+    fix = fix_for(None if is_connect(spark) else str(spark.sparkContext.master))
+    return functools.partial(_start, cloudpickle.dumps(task), DRIVER_PYTHON, fix)
+
+
+def made(rdd: "RDD[Any]") -> "RDD[Any]":
+    """Have PySpark make the RDD's function now, while the interpreter for it is named."""
+    _ = rdd._jrdd  # noqa: SLF001 - PySpark has no public way
+    return rdd
 
 
 @contextmanager

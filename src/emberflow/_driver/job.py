@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.events import Events, JobFailed, JobRows, TasksRunning
-from emberflow._driver.interpreter import collect_in_arrow
+from emberflow._driver.interpreter import collect_in_arrow, collect_without_sql
 from emberflow._driver.profiles import count_slots, profile_of
 from emberflow._driver.row_routing import ARROW_BATCHES, RunData, directed_rows
 from emberflow._driver.task_failures import failure_of_task
 from emberflow._plan import deadlines
 from emberflow._plan.stages import Stage
-from emberflow._task.live_task import run_live_task
+from emberflow._task.live_task import run_live_task, start_live_node
 from emberflow._task.node_task import OUTPUT_SCHEMA, run_task
 from emberflow._task.task_spec import TaskSpec
 
@@ -109,6 +109,8 @@ class Job:
                 self._events.put(JobRows(self._rows))
 
     def _collect(self, stage: Stage) -> list[Any]:
+        if self._spec.plan.is_live and not self._facts.is_connect:
+            return self._start_live_nodes(stage)
         trainers = sum(node.trains for node in self._spec.plan.nodes)
         with contextlib.ExitStack() as held:
             if self._data.frames and stage.first_rank == 0:
@@ -118,9 +120,18 @@ class Job:
                 rows = self._spark.range(0, stage.ranks, 1, stage.ranks)
             return self._run_tasks(rows, stage)
 
+    def _start_live_nodes(self, stage: Stage) -> list[Any]:
+        task = functools.partial(start_live_node, self._spec_of(stage))
+        barrier = self._spec.plan.launch == "barrier"
+        profile = profile_of(stage, self._facts)
+        return collect_without_sql(self._spark, stage.ranks, task, barrier=barrier, profile=profile)
+
+    def _spec_of(self, stage: Stage) -> TaskSpec:
+        return dataclasses.replace(self._spec, first_rank=stage.first_rank)
+
     def _run_tasks(self, rows: "DataFrame", stage: Stage) -> list[Any]:
         run = run_live_task if self._spec.plan.is_live else run_task
-        task = functools.partial(run, dataclasses.replace(self._spec, first_rank=stage.first_rank))
+        task = functools.partial(run, self._spec_of(stage))
         profile = profile_of(stage, self._facts)
         barrier = self._spec.plan.launch == "barrier"
         return collect_in_arrow(rows, task, OUTPUT_SCHEMA, barrier=barrier, profile=profile)

@@ -49,6 +49,7 @@ class NodeSnapshot:
         rows_waiting: Rows that are there for it to take.
         rows_per_second: How many it has taken per second lately.
         tasks_held: Feeding tasks that wait until it takes rows.
+        address: Host and port that it holds for TensorFlow's server; "" before all nodes know each other.
     """
 
     host: str
@@ -58,6 +59,7 @@ class NodeSnapshot:
     rows_waiting: int
     rows_per_second: float
     tasks_held: int
+    address: str
 
 
 class RowRate:
@@ -134,6 +136,7 @@ class LiveAttempt(Attempt):
                 rows_waiting=self._rates[node.rank].last.waiting,
                 rows_per_second=self._rates[node.rank].per_second(now),
                 tasks_held=self._rates[node.rank].last.held,
+                address=self._endpoints[node.rank]["tf"] if self._endpoints else "",
             )
             for node in self._plan.nodes
         )

@@ -80,7 +80,12 @@ class LiveFeeding:
         self._streams = StreamFeeding(plan, self._state, self._jobs, send, broadcast)
 
     def train(
-        self, data: Any, epochs: int = 1, name: str = "train", stored: RoundStorage = NOT_STORED
+        self,
+        data: Any,
+        epochs: int = 1,
+        name: str = "train",
+        stored: RoundStorage = NOT_STORED,
+        schema: Any = None,
     ) -> FeedResult:
         """Feed the nodes, and return when they are done with the rows.
 
@@ -89,6 +94,7 @@ class LiveFeeding:
             epochs: How often the nodes go through the rows.
             name: The name of data that has none.
             stored: Where the model is stored, for a micro-batch of a streaming query, which is always a round.
+            schema: The Arrow schema of an RDD, if known.
 
         Raises:
             ConfigError: Nothing that your function asks for has this name.
@@ -98,7 +104,7 @@ class LiveFeeding:
         check_count("epochs", epochs)
         started = time.monotonic()
         self._state.check()
-        fed = read_fed(self._spark, data, name, self._schemas)
+        fed = read_fed(self._spark, data, name, self._schemas, schema)
         is_round = isinstance(data, Mapping) or stored is not NOT_STORED
         kinds = ("rounds",) if is_round else ("stream", "rounds")
         kind, ranks = self._state.await_feed(kinds, name)

@@ -3,9 +3,9 @@
 import functools
 from typing import TYPE_CHECKING, Any
 
-from emberflow._driver.fed_data import FedRdds, made
+from emberflow._driver.fed_data import FedRdds
 from emberflow._driver.feeding_job import FeedingJobs
-from emberflow._driver.interpreter import driver_python, map_in_arrow
+from emberflow._driver.interpreter import driver_python, made, map_in_arrow
 from emberflow._driver.spark_versions import parse_schema
 from emberflow._task.inference_task import PROBE_SCHEMA, InferenceTask, infer_rows, probe_columns
 from emberflow._task.node_dialing import FeedAccess

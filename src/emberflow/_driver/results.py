@@ -15,10 +15,10 @@ def result_of(done: Supervised, started: float) -> Result:
     return Result(
         value=values.get(0),
         reports=_reports(done.rows, values),
-        metrics=tuple(done.attempt.metrics.items()),
+        metrics=tuple(done.attempt.reports.metrics.items()),
         seconds=time.monotonic() - started,
         attempts=done.attempts,
-        tensorboard_url=done.attempt.tensorboard_url,
+        tensorboard_url=done.attempt.reports.tensorboard_url,
     )
 
 

@@ -204,16 +204,15 @@ def _to_numpy(value: Any) -> Any:
 
 def local_model_path(source: ModelSource) -> str:
     """Return the model's path on this host's disk; the first process of an executor copies it there."""
+    place = cache_folder() / f"{COPY_PREFIX}{source.key}"
     if source.file:
         from pyspark import SparkFiles
 
         file = Path(SparkFiles.get(source.file))
-        return str(
-            _fill_once(file.with_suffix(""), lambda to: _unzip(file, to)) if source.is_archive else file
-        )
+        # Not beside the file: a standalone Worker keeps the folder of an executor's files after the application.
+        return str(_fill_once(place, lambda to: _unzip(file, to)) if source.is_archive else file)
     if (local := storage.local_path(source.path)) is not None:
         return str(local)
-    place = cache_folder() / f"{COPY_PREFIX}{source.key}"
     if is_keras_file(source.path):
         copy = _fill_once(place, lambda to: _get_file(source.path, to)) / Path(source.path).name
     else:

@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emberflow._plan.roles import Node
 from emberflow._protocol.messages import decode
@@ -30,13 +30,19 @@ if TYPE_CHECKING:
 
 
 def run_live_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """Do what `start_live_node` does, as a task of Spark SQL."""
+    import pyarrow as pa
+
+    for row in start_live_node(spec, batches):
+        yield pa.RecordBatch.from_pylist([row])
+
+
+def start_live_node(spec: TaskSpec, numbers: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Start one live node; yield its rank once all nodes are up, or at their end, as the plan says.
 
     If they cannot be up, the driver knows why.
     """
-    import pyarrow as pa
-
-    for _ in batches:  # the single row for which Spark started this task
+    for _ in numbers:  # the single row for which Spark started this task
         pass
     context = task_context(spec.plan)
     me = spec.plan.nodes[spec.first_rank + context.partitionId()]
@@ -50,8 +56,7 @@ def run_live_task(spec: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Itera
         _check_watched(me, surroundings)
         order = AttendantOrder(spec=spec, rank=me.rank, surroundings=surroundings, sys_path=sys.path)
         if _start_attendant(order):
-            columns = {"rank": [me.rank], "part": [0], "outcome": [""], "value": [b""]}
-            yield pa.RecordBatch.from_pydict(columns)
+            yield {"rank": me.rank, "part": 0, "outcome": "", "value": b""}
 
 
 def _start_attendant(order: AttendantOrder) -> bool:

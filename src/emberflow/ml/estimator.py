@@ -16,6 +16,7 @@ from emberflow.config import Count
 from emberflow.errors import ConfigError
 from emberflow.ml.keras_saving import EstimatorWriter, load_estimator
 from emberflow.ml.model import KerasModel
+from emberflow.ml.param_names import params_named
 from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saved_stage import SavedStage
@@ -276,7 +277,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
             check_evaluation(options)
             options["evaluator"] = True
         train = TrainFunction(training)
-        result = run(train, data=data, spark=spark, cluster=self.cluster, **options)
+        with params_named():
+            result = run(train, data=data, spark=spark, cluster=self.cluster, **options)
         return self._model_of(result.value, result)
 
     def _model_of(self, trained: Trained, result: "Result | None" = None) -> KerasModel:

@@ -20,6 +20,7 @@ from emberflow._names import check_arguments, names_checked
 from emberflow.config import EVALUATOR_TIMEOUT, Count, check_count
 from emberflow.errors import ConfigError
 from emberflow.ml.function_training import Exported, FunctionTraining
+from emberflow.ml.param_names import params_named
 from emberflow.ml.params import ValidationParams, arguments_kept, declare, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options, to_seconds
 from emberflow.ml.saved_model_transformer import SavedModelTransformer
@@ -227,7 +228,8 @@ class FunctionEstimator(
         options = run_options(self, self.cluster)
         options |= {option: self.getOrDefault(name) for name, option in OWN_RUN_OPTIONS.items()}
         training = FunctionTraining(ship(fn, is_connect=False))
-        result = run(training, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
+        with params_named():
+            result = run(training, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
         exported: Exported = result.value
         model = SavedModelTransformer(exported.path)
         model._resetUid(self.uid.replace("FunctionEstimator", "SavedModelTransformer"))  # noqa: SLF001

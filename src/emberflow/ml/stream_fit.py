@@ -18,6 +18,7 @@ from emberflow._driver.stream_training import check_stream
 from emberflow._score.model_versions import versions_in
 from emberflow.config import check_count, check_path
 from emberflow.errors import ConfigError
+from emberflow.ml.param_names import params_named
 from emberflow.ml.publishing import LEAST_KEPT, is_published, publish_version
 from emberflow.ml.run_params import run_options
 from emberflow.ml.saving import write_metadata
@@ -148,7 +149,8 @@ def fit_stream(
     training, data = training_of(estimator, stream)
     options = {name: value for name, value in run_options(estimator).items() if name != "checkpoint_dir"}
     template = estimator._model_of(Trained(keras_file=b"", history={}, outputs=()))  # noqa: SLF001 - internal to Emberflow
-    nodes = cluster(LearnFunction(training), spark=spark, **options)
+    with params_named():
+        nodes = cluster(LearnFunction(training), spark=spark, **options)
     try:
         query = nodes._start_stream(  # noqa: SLF001 - internal to Emberflow
             data["train"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import emberflow as ef
 import tensorflow as tf
+from emberflow_compat.classic_sessions import check_context
 from tensorspark.core.feed_rows import feeds_of, rows_of
 from tensorspark.core.graph_training import GraphTraining, set_value, train_in_node
 from tensorspark.core.weight_combiner import Parameter, WeightCombiner, combiner_of
@@ -28,7 +29,7 @@ class SparkSession:
     """Trains the graph of a session on the executors; what was learned ends up in the session.
 
     Args:
-        spark_context: The Spark context.
+        spark_context: The Spark context; Spark Connect has none.
         session: A ``tf.compat.v1.Session`` whose variables are initialised.
         user: Not needed any more: nothing is stored on HDFS in between.
         name: Of the session, for logs.
@@ -56,6 +57,7 @@ class SparkSession:
         batch_size: int = 10000,
     ) -> None:
         del user, target, server_host, server_port, graph, config
+        check_context(spark_context, "tensorspark's SparkSession", native="ctx.periodic_session in ef.run")
         self._sc = spark_context
         self._session = session
         self._name = name or "session"

@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from tensorflowonspark.old_optimizers import honour_lr
+from emberflow_compat.old_optimizers import honour_lr
 
 VARIABLE = "TF_USE_LEGACY_KERAS"  # read by TensorFlow when it is imported
 
