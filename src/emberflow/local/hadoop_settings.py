@@ -158,7 +158,10 @@ def _yarn(ports: HadoopPorts, data: Path) -> dict[str, str]:
         # JVMs and TensorFlow reserve far more addresses than they use memory.
         f"{node}.vmem-check-enabled": "false",
         f"{node}.container-monitor.interval-ms": "500",
-        f"{node}.disk-health-checker.enable": "false",  # a disk that is nearly full would be taken out of service
+        # A disk that is nearly full would be taken out of service: every few minutes, and once at the start even if the
+        # checker is off.
+        f"{node}.disk-health-checker.enable": "false",
+        f"{node}.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
         f"{node}.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,TZ,SPARK_LOCAL_IP",
         # By default in /tmp, where it would stay.
         "yarn.node-attribute.fs-store.root-dir": (data / "node-attributes").as_uri(),
