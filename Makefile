@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-full test-lowest test-spark check format map bench lock setup clean
+.PHONY: help demo test test-unit test-full test-lowest test-spark check format map docs bench lock setup clean
 
 python := .venv/bin/python
 spark := scripts/with-spark python
@@ -57,6 +57,10 @@ format: setup ## let ruff repair what it can
 map: setup ## write the map of folders and files in ARCHITECTURE.md anew
 	@$(python) -m tests.architecture.source_map
 
+docs: setup ## build the documentation site in site/; open site/index.html
+	@$(python) scripts/site_pages.py build/site-pages
+	@.venv/bin/zensical build --strict
+
 bench: setup ## the benchmarks; each prints one line of JSON
 	@for file in $$(ls benchmarks/[a-z]*.py | grep -vE '_(rank|side)\.py$$|/measure\.py$$'); do $(spark) -m "benchmarks.$$(basename "$$file" .py)"; done
 
@@ -64,6 +68,6 @@ lock: setup ## write requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 
 clean: ## delete .venv and everything that was built or cached
-	rm -rf .venv .venv-lowest .venv-spark-* build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-lowest .venv-spark-* build dist site demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
