@@ -158,8 +158,8 @@ def _yarn(ports: HadoopPorts, data: Path) -> dict[str, str]:
         # JVMs and TensorFlow reserve far more addresses than they use memory.
         f"{node}.vmem-check-enabled": "false",
         f"{node}.container-monitor.interval-ms": "500",
-        # A disk that is nearly full would be taken out of service: every few minutes, and once at the start even if the
-        # checker is off.
+        # A disk that is nearly full would be taken out of service: every few minutes, and once at the start even
+        # where the checker is off.
         f"{node}.disk-health-checker.enable": "false",
         f"{node}.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
         f"{node}.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,TZ,SPARK_LOCAL_IP",
