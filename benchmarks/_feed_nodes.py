@@ -41,7 +41,7 @@ def _linear(keras: Any, kind: str) -> Any:
     return model
 
 
-def epochs(ctx: Any, kind: str) -> dict[str, Any]:
+def epochs(ctx: Any, kind: str, epochs: int = EPOCHS) -> dict[str, Any]:
     """Time epochs from the spool, and the same rows as numpy arrays through tf.data, in turn.
 
     Returns:
@@ -61,7 +61,7 @@ def epochs(ctx: Any, kind: str) -> dict[str, Any]:
             rows += tf.shape(next(batches)[1])[0]
         return rows
 
-    for turn in range(EPOCHS + 1):
+    for turn in range(epochs + 1):
         for name, dataset in sides.items():
             moments = [_now()]
             iterator = iter(dataset)

@@ -104,12 +104,13 @@ def _filler(kind: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
         for batch in batches:
             for start in range(0, batch.num_rows, step):
                 ids = np.asarray(batch.column(0).slice(start, step))
-                yield _rows(kind, ids, np.random.default_rng(int(ids[0])))
+                yield rows_of(kind, ids, np.random.default_rng(int(ids[0])))
 
     return fill
 
 
-def _rows(kind: str, ids: Any, random: Any) -> Any:
+def rows_of(kind: str, ids: Any, random: Any) -> Any:
+    """Return rows of a kind, numbered by `ids`, as a record batch."""
     import numpy as np
     import pyarrow as pa
 

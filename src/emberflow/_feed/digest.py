@@ -108,10 +108,20 @@ def _samples(array: Any) -> Words:
     total = sizes.astype(np.uint64)
     if not len(values):
         return total
+    if sizes[0] and (sizes == sizes[0]).all():
+        return _samples_of_equals(total, values[int(starts[0]) :], int(sizes[0]))
     last = len(values) - 1
     for place in range(SAMPLES):  # as many for every row: a hash must not depend on the row's neighbours
         _mix(total, values[np.minimum(starts + sizes * place // SAMPLES, last)])
     return np.where(sizes > 0, total, np.uint64(0))
+
+
+def _samples_of_equals(total: Words, values: NDArray[Any], size: int) -> Words:
+    """Hash the same values of rows that all have one size: they are columns of a matrix."""
+    matrix = values[: len(total) * size].reshape(len(total), size)
+    for place in range(SAMPLES):
+        _mix(total, matrix[:, size * place // SAMPLES])
+    return total
 
 
 def _values(array: Any) -> NDArray[Any]:

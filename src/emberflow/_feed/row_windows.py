@@ -1,12 +1,14 @@
 """Rows of a spool by position, in windows of some megabytes.
 
-Random access to a file of many chunks is slow for one batch at a time, which touches nearly every chunk of every
+A column whose rows all have one width is gathered from the mapped file by one `np.take` (`_WholeColumn`). For others
+random access to a file of many chunks is slow for one batch at a time, which touches nearly every chunk of every
 column. So the rows of many batches are fetched together, chunk by chunk, and ordered in memory; tf.data then cuts the
 window into batches, outside of Python.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,11 +84,13 @@ class HeldRows:
         pieces: Each column's values in each chunk, by the column's name: a numpy array (`piece_of`), or Arrow's.
         starts: The number of each chunk's first row, and at the end the number of all rows.
         order: The place of the row at each position; None where both are the same.
+        mapping: The bytes of the file that the pieces are parts of, or None.
     """
 
     pieces: Mapping[str, Sequence[Any]]
     starts: Rows
     order: Rows | None
+    mapping: NDArray[np.uint8] | None = None
 
     def places(self, positions: Rows) -> Rows:
         """Return the places of the rows at these positions."""
@@ -96,7 +100,7 @@ class HeldRows:
 def held_rows(spool: Spool, columns: Sequence[Column]) -> HeldRows:
     """Return columns of a spool whose chunks are held, zero copy."""
     pieces = {column.name: [piece_of(column, spool, chunk) for chunk in spool.chunks] for column in columns}
-    return HeldRows(pieces=pieces, starts=spool.starts, order=spool.order)
+    return HeldRows(pieces=pieces, starts=spool.starts, order=spool.order, mapping=spool.mapping)
 
 
 def piece_of(column: Column, spool: Spool, chunk: Any) -> Any:
@@ -115,8 +119,7 @@ class WindowReader:
         self._groups = groups
         self._buffers = buffers or BufferPool()
         self._sources = [
-            [_HeldColumn(column, held.pieces[column.name], self._buffers) for column in group.columns]
-            for group in groups
+            [_HeldColumn(column, held, self._buffers) for column in group.columns] for group in groups
         ]
 
     def fetch(self, positions: Rows) -> FlatArrays:
@@ -148,35 +151,84 @@ class RowSelection:
 
     def __init__(self, places: Rows, starts: Rows) -> None:
         self.rows = len(places)
-        self.in_order = not self.rows or bool((np.diff(places) == 1).all())
-        if self.in_order:
-            first = int(places[0]) if self.rows else 0
-            edges = np.clip(starts, first, first + self.rows) - first
-            self._ranked = places
-        else:
-            order = np.argsort(places)
-            self._ranked = places[order]
-            edges = np.searchsorted(self._ranked, starts)
-            self.back = np.empty(self.rows, np.int64)
-            self.back[order] = np.arange(self.rows)
-        held = np.flatnonzero(np.diff(edges))
-        self._runs = [(int(chunk), int(edges[chunk]), int(edges[chunk + 1])) for chunk in held]
+        self.places = places
         self._starts = starts
+        self.in_order = not self.rows or bool((np.diff(places) == 1).all())
+
+    @cached_property
+    def chunks(self) -> NDArray[np.intp]:
+        """The chunk of each row."""
+        return np.searchsorted(self._starts, self.places, side="right") - 1
+
+    @cached_property
+    def back(self) -> Rows:
+        """Where each row is among the sorted rows."""
+        back = np.empty(self.rows, np.int64)
+        back[self._sorting] = np.arange(self.rows)
+        return back
 
     def runs(self) -> Iterator[tuple[int, int, int, Rows]]:
         """Yield each chunk that has rows, their range among the sorted rows, and their numbers in the chunk."""
+        ranked = self.places if self.in_order else self.places[self._sorting]
         for chunk, start, stop in self._runs:
-            yield chunk, start, stop, self._ranked[start:stop] - self._starts[chunk]
+            yield chunk, start, stop, ranked[start:stop] - self._starts[chunk]
+
+    @cached_property
+    def _sorting(self) -> NDArray[np.intp]:
+        return np.argsort(self.places)
+
+    @cached_property
+    def _runs(self) -> list[tuple[int, int, int]]:
+        if self.in_order:
+            first = int(self.places[0]) if self.rows else 0
+            edges = np.clip(self._starts, first, first + self.rows) - first
+        else:
+            edges = np.searchsorted(self.places[self._sorting], self._starts)
+        held = np.flatnonzero(np.diff(edges))
+        return [(int(chunk), int(edges[chunk]), int(edges[chunk + 1])) for chunk in held]
+
+
+class _WholeColumn:
+    """All rows of a column as some of the rows of one matrix: the mapped file."""
+
+    def __init__(self, matrix: NDArray[Any], shifts: Rows) -> None:
+        self._matrix = matrix
+        self._shifts = shifts
+
+    @classmethod
+    def over(cls, views: Sequence[NDArray[Any]], held: HeldRows) -> "_WholeColumn | None":
+        """Return it if every view begins at a multiple of a row's width from the first; else None."""
+        mapping, one = held.mapping, views[0]
+        width = one.strides[0]
+        if mapping is None or not width or any(view.strides != one.strides for view in views):
+            return None
+        begin = mapping.ctypes.data
+        ats = np.array([view.ctypes.data - begin for view in views], np.int64)
+        first = int(ats[0]) % width
+        if (ats % width != first).any() or ats.min() < 0 or ats.max() >= mapping.nbytes:
+            return None
+        rows = (mapping.nbytes - first) // width
+        matrix = mapping[first : first + rows * width].view(one.dtype).reshape(rows, *one.shape[1:])
+        return cls(matrix, ats // width - held.starts[:-1])
+
+    def take(self, selection: RowSelection, out: NDArray[Any]) -> None:
+        """Copy the selected rows in the requested order, each once."""
+        at = self._shifts[selection.chunks]
+        at += selection.places
+        # mode="clip": by default numpy writes into a buffer first, to be able to undo it on an error.
+        np.take(self._matrix, at, axis=0, out=out, mode="clip")
 
 
 class _HeldColumn:
     """One column, chunk by chunk."""
 
-    def __init__(self, column: Column, pieces: Sequence[Any], buffers: BufferPool) -> None:
+    def __init__(self, column: Column, held: HeldRows, buffers: BufferPool) -> None:
+        pieces = held.pieces[column.name]
         self._column = column
         self._buffers = buffers
         self._arrays = pieces
         self._views = pieces if pieces and isinstance(pieces[0], np.ndarray) else None
+        self._whole = None if self._views is None else _WholeColumn.over(self._views, held)
 
     def fetch(self, selection: RowSelection) -> FlatArrays:
         """Return the selected rows in the requested order."""
@@ -193,6 +245,8 @@ class _HeldColumn:
         elif selection.in_order:
             for chunk, start, stop, at in selection.runs():
                 rows[start:stop] = self._views[chunk][int(at[0]) : int(at[-1]) + 1]
+        elif self._whole is not None and self._views[0].dtype == rows.dtype:
+            self._whole.take(selection, rows)
         else:
             self._take_twice(self._views, rows, selection)
 
@@ -204,7 +258,6 @@ class _HeldColumn:
         """
         ranked = self._buffers.empty(rows.shape, views[0].dtype)
         for chunk, start, stop, at in selection.runs():
-            # mode="clip": by default numpy writes into a buffer first, to be able to undo it on an error.
             np.take(views[chunk], at, axis=0, out=ranked[start:stop], mode="clip")
         if ranked.dtype == rows.dtype:
             np.take(ranked, selection.back, axis=0, out=rows, mode="clip")

@@ -1,7 +1,8 @@
-"""The spool: one shard as an uncompressed Arrow file on local disk, written once, then mapped; it has no name.
+"""The spool: one shard as an uncompressed file on local disk, written once, then mapped; it has no name.
 
-Where local files must be encrypted it is (`_protocol/sealed_file.py`): a reader decrypts it once if all of it may be
-held in memory, else chunk by chunk (`_feed/staged_rows.py`).
+A plain file holds rows as they came (`_feed/spool_pieces.py`). Where local files must be encrypted it is an encrypted
+Arrow file (`_protocol/sealed_file.py`): a reader decrypts it once if all of it may be held in memory, else chunk by
+chunk (`_feed/staged_rows.py`).
 
 The kernel frees the nameless file with the last process that holds it open, also after kill -9. Rows stay in the
 order of arrival; the canonical order is that of their keys, and only the keys are sorted. So it needs eight bytes
@@ -24,12 +25,15 @@ from numpy.typing import NDArray
 
 from emberflow._feed.arrays import KEY, RESERVED, without_views, word_view
 from emberflow._feed.digest import add_digests, digest_of
+from emberflow._feed.sealed_chunks import SealedChunks, SealedChunkWriter, sealed_chunks
 from emberflow._feed.shard_facts import ColumnFacts, ShardFacts, add_facts, observe
-from emberflow._feed.spool_chunks import SealedChunks, cut_off, mapped_chunks, sealed_chunks
-from emberflow._protocol.sealed_file import SealedWriter
+from emberflow._feed.spool_pieces import PieceWriter, all_in_pieces, cut_off, mapped_chunks
 from emberflow.errors import DataError, StorageError
 
 CHUNK_BYTES = 32 << 20  # few large chunks make random access fast; this much is held while writing
+PIECE_BYTES = (
+    1 << 20
+)  # of rows of which all columns are found without their chunk: they are written as they came
 MEMORY = 1 << 30  # most bytes of an encrypted spool that its reader holds decrypted
 WIDE_ROW = 16 << 10  # bytes; rows of this size are found as fast in small chunks, and one copy is saved
 
@@ -79,20 +83,12 @@ class SpoolWriter:
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
         self._fd = -1
-        self._sealed: SealedWriter | None = None
-        self._sink: Any = None
-        self._writer: Any = None
         self._schema: Any = None
         self._rows = self._digest = 0
         self._columns: dict[str, ColumnFacts] = {}
         with self._translated():
             self._fd = _nameless_file(folder)
-            if encrypts:
-                self._sealed = SealedWriter(self._fd)
-                self._sink = pa.PythonFile(self._sealed, "w")
-            else:
-                # Arrow opens files by path only; with its own descriptor it writes without calling Python.
-                self._sink = pa.OSFile(f"/proc/self/fd/{self._fd}", "wb")
+        self._file = SealedChunkWriter(self._fd) if encrypts else PieceWriter(self._fd)
 
     def write(self, batch: Any) -> None:
         """Add the rows of a record batch."""
@@ -104,22 +100,22 @@ class SpoolWriter:
         self._rows += batch.num_rows
         self._digest = add_digests(self._digest, digest_of(batch))
         self._columns = add_facts([self._columns, observe(batch)])
+        size = batch.nbytes
+        if size >= PIECE_BYTES and isinstance(self._file, PieceWriter) and all_in_pieces(batch):
+            self._flush()
+            self._write([batch])
+            return
         self._waiting.append(batch)
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= self._chunk_bytes or batch.nbytes >= WIDE_ROW * batch.num_rows:
+        self._waiting_bytes += size
+        if self._waiting_bytes >= self._chunk_bytes or size >= WIDE_ROW * batch.num_rows:
             self._flush()
 
     def finish(self) -> SpoolFile:
         """Write the end of the file; the caller then owns the descriptor."""
         with self._translated():
             self._flush()
-            if self._writer is not None:
-                self._writer.close()
-            size = self._sink.tell()
-            if self._sealed is not None:
-                self._sealed.finish()
-            self._sink.close()
-        self._check_limit(size)
+            size = self._file.finish()
+        self._check_limit()
         facts = ShardFacts(
             rows=self._rows,
             bytes=size,
@@ -127,8 +123,7 @@ class SpoolWriter:
             schema=self._schema,
             columns=self._columns,
         )
-        key = None if self._sealed is None else self._sealed.key
-        done, self._fd = SpoolFile(fd=self._fd, facts=facts, key=key), -1
+        done, self._fd = SpoolFile(fd=self._fd, facts=facts, key=self._file.key), -1
         return done
 
     def abandon(self) -> None:
@@ -136,9 +131,6 @@ class SpoolWriter:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        if self._sink is not None and not self._sink.closed:
-            with _ignoring_disk():
-                self._sink.close()
 
     def __enter__(self) -> Self:
         return self
@@ -149,18 +141,17 @@ class SpoolWriter:
         self.abandon()
 
     def _flush(self) -> None:
-        if not self._waiting:
-            return
         batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        with self._translated():
-            if self._writer is None:
-                self._writer = pa.ipc.new_file(self._sink, self._schema)
-            whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-            self._writer.write_batch(whole)
-            size = self._sink.tell()
-        self._check_limit(size)
+        if batches:
+            self._write(batches)
 
-    def _check_limit(self, size: int) -> None:
+    def _write(self, batches: Sequence[Any]) -> None:
+        with self._translated():
+            self._file.write(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+        self._check_limit()
+
+    def _check_limit(self) -> None:
+        size = self._file.written
         if self._limit is not None and size > self._limit:
             raise DataError(
                 f"The spool of this shard must stay within `spool_limit`. "
@@ -193,6 +184,7 @@ class Spool:
 
     Attributes:
         chunks: The record batches of the file, internal columns included.
+        mapping: The bytes of the whole file; None where it is encrypted.
         memory: Most bytes of it that a reader may hold decrypted.
     """
 
@@ -205,7 +197,7 @@ class Spool:
         self.rows = facts.rows
         self.memory = memory
         self.schema = facts.schema if facts.schema is not None else schema
-        self.chunks = self._open(file, name) if facts.rows else []
+        self.chunks, self.mapping = self._open(file, name) if facts.rows else ([], None)
         self.starts, self.order = self._read_order()
 
     @property
@@ -230,11 +222,11 @@ class Spool:
         """Return the places in the file of the rows at these canonical positions."""
         return positions if self.order is None else self.order[positions]
 
-    def _open(self, file: SpoolFile, name: str) -> Sequence[Any]:
+    def _open(self, file: SpoolFile, name: str) -> tuple[Sequence[Any], NDArray[np.uint8] | None]:
         size = file.facts.bytes
         if file.key is None:
             return mapped_chunks(file.fd, size)
-        return sealed_chunks(file.fd, file.key, size, name, self.memory)
+        return sealed_chunks(file.fd, file.key, size, name, self.memory), None
 
     def _read_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
         """Return where each chunk begins, and the order of all rows by their keys: None if they arrived in it."""
@@ -272,11 +264,3 @@ def _nameless_file(folder: str | Path) -> int:
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder, prefix="emberflow-spool-") as file:
         return os.dup(file.fileno())
-
-
-@contextmanager
-def _ignoring_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        return

@@ -24,8 +24,8 @@ from emberflow._feed.row_windows import (
     held_rows,
     piece_of,
 )
+from emberflow._feed.sealed_chunks import SealedChunks
 from emberflow._feed.spool import Spool
-from emberflow._feed.spool_chunks import SealedChunks
 
 _ORDER_BYTES = 48  # of each row of a stage, for its place and its turn
 

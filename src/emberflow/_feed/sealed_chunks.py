@@ -1,7 +1,5 @@
-"""The record batches of a spool: mapped where the file is plain, decrypted where it is not."""
+"""The record batches of an encrypted spool: an Arrow file below the cipher."""
 
-import mmap
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +9,40 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from emberflow._feed.buffer_pool import BufferPool
-from emberflow._protocol.sealed_file import SealedReader, open_sealed
-from emberflow.errors import DataError
+from emberflow._protocol.sealed_file import SealedReader, SealedWriter, open_sealed
+
+
+class SealedChunkWriter:
+    """Writes record batches of one schema to an encrypted file.
+
+    Attributes:
+        key: With which it is encrypted.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._sealed = SealedWriter(fd)
+        self._sink = pa.PythonFile(self._sealed, "w")
+        self._writer: Any = None
+        self.key = self._sealed.key
+
+    @property
+    def written(self) -> int:
+        """Bytes written, before encryption."""
+        return int(self._sink.tell())
+
+    def write(self, batch: Any) -> None:
+        """Write a record batch as one chunk."""
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(self._sink, batch.schema)
+        self._writer.write_batch(batch)
+
+    def finish(self) -> int:
+        """Write the end of the file; return its size before encryption."""
+        if self._writer is not None:
+            self._writer.close()
+        size = self.written
+        self._sealed.finish()
+        return size
 
 
 def sealed_chunks(fd: int, key: bytes, size: int, name: str, memory: int) -> Sequence[Any]:
@@ -86,24 +116,3 @@ class SealedChunks(Sequence[Any]):
             if self._file.failure is not None:
                 raise self._file.failure from None
             raise
-
-
-def mapped_chunks(fd: int, size: int) -> list[Any]:
-    """Return the record batches of a file of `size` bytes that is not encrypted, zero copy."""
-    found = os.fstat(fd).st_size
-    if found < size:  # reading past the end of a mapped file would kill the process
-        raise cut_off(f"{found} of {size} bytes")
-    buffer = pa.py_buffer(mmap.mmap(fd, found, access=mmap.ACCESS_READ))
-    try:
-        reader = pa.ipc.open_file(pa.BufferReader(buffer))
-        return [reader.get_batch(index) for index in range(reader.num_record_batches)]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise cut_off(str(error)) from error
-
-
-def cut_off(what: str) -> DataError:
-    """Return the error of a spool that is not complete."""
-    return DataError(
-        f"The spool must be complete. Received: {what}.",
-        fix="Check the local disk of this executor for errors, then run again.",
-    )
