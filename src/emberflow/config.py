@@ -49,6 +49,7 @@ class RunConfig:
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         evaluator_timeout: Seconds for a last evaluation after training is done.
+        preload: Let nodes whose function uses TensorFlow import it while their rows arrive.
         verbose: Show progress and the nodes' output on the driver.
         encrypt: Encrypt everything that driver and nodes send each other, gradients and rows too; always so where
             Spark encrypts its traffic.
@@ -79,6 +80,7 @@ class RunConfig:
     join_timeout: float = JOIN_TIMEOUT
     exchange_timeout: float = EXCHANGE_TIMEOUT
     evaluator_timeout: float = EVALUATOR_TIMEOUT
+    preload: bool = True
     verbose: bool = True
     encrypt: bool = False
     allow_unencrypted: bool = False
@@ -93,6 +95,7 @@ class RunConfig:
         check_flag("evaluator", self.evaluator)
         check_flag("restart_on_error", self.restart_on_error)
         check_flag("cache", self.cache)
+        check_flag("preload", self.preload)
         check_flag("encrypt", self.encrypt)
         if self.spool_limit is not None:
             check_count("spool_limit", self.spool_limit)

@@ -51,6 +51,7 @@ def run(
     join_timeout: float = 60.0,
     exchange_timeout: float = 600.0,
     evaluator_timeout: float = 60.0,
+    preload: bool = True,
     verbose: bool = True,
     encrypt: bool = False,
     allow_unencrypted: bool = False,
@@ -94,6 +95,8 @@ def run(
         join_timeout: Seconds until nodes that train together must have connected to each other.
         exchange_timeout: Seconds after which a node that does not answer another during training is an error.
         evaluator_timeout: Seconds for a last evaluation after training is done.
+        preload: Let nodes whose function uses TensorFlow or Keras import them while their rows arrive, before the
+            function begins; False leaves every import to the function.
         verbose: Show progress and the nodes' output on the driver.
         encrypt: Encrypt everything that driver and nodes send each other, gradients and rows too; always so where
             Spark encrypts its traffic.
@@ -119,6 +122,7 @@ def run(
         'chief of 2'
     """
     from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
+    from emberflow._driver.function_needs import packages_used
     from emberflow._driver.interpreter import is_connect
     from emberflow._driver.paths import with_resolved_paths
     from emberflow._driver.row_routing import data_spec, read_data, with_resolved_files
@@ -156,6 +160,7 @@ def run(
         join_timeout=join_timeout,
         exchange_timeout=exchange_timeout,
         evaluator_timeout=evaluator_timeout,
+        preload=preload,
         verbose=verbose,
         encrypt=encrypt,
         allow_unencrypted=allow_unencrypted,
@@ -172,7 +177,8 @@ def run(
         least = getattr(fn, "least_value_bytes", 0)
         spec = data_spec(run_data, config)
         warm = cluster._warm_access() if cluster else None  # noqa: SLF001 - a class of ours
-        program = Program(fn=shipment, least_value=least, data=run_data, spec=spec, warm=warm)
+        early = packages_used(fn) if config.preload and spec.names else ()
+        program = Program(fn=shipment, least_value=least, data=run_data, spec=spec, warm=warm, preload=early)
         return _run(session, program, config, facts)
 
 
@@ -185,7 +191,7 @@ def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "C
 
     started = time.monotonic()
     nodes = place_nodes(spark, config, facts)
-    plan = make_plan(config, facts, nodes, waits_for_rows=bool(program.data.frames))
+    plan = make_plan(config, facts, nodes, waits_for_rows=bool(program.data.frames), preload=program.preload)
     log.debug("plan: %s", plan)
     with Console(nodes, config.verbose) as console, slots_held(spark, plan, facts, console.status):
         done = supervise(spark, program, plan, config, facts, console)

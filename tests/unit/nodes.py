@@ -89,9 +89,10 @@ def real_node(
     *,
     from_file: bool = False,
     encrypts_files: bool = False,
+    preload: tuple[str, ...] = (),
 ) -> Iterator[RealNode]:
     """Run a node for the length of the block."""
-    plan = plan_of(workers, encrypts_files=encrypts_files)
+    plan = plan_of(workers, encrypts_files=encrypts_files, preload=preload)
     folder = tmp_path / "node"
     (folder / "work").mkdir(parents=True)
     spec = NodeSpec(

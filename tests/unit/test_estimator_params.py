@@ -46,6 +46,7 @@ VALUES: dict[str, Any] = {
     "executorTimeout": 6.0,
     "joinTimeout": 8.0,
     "exchangeTimeout": 9.0,
+    "preload": False,
     "verbose": False,
     "encrypt": True,
     "allowUnencrypted": True,

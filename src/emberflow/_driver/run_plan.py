@@ -18,6 +18,7 @@ def make_plan(
     *,
     waits_for_rows: bool = False,
     is_live: bool = False,
+    preload: tuple[str, ...] = (),
 ) -> RunPlan:
     """Return the plan of a run's first attempt.
 
@@ -27,6 +28,7 @@ def make_plan(
         nodes: The nodes to start.
         waits_for_rows: Whether Spark computes rows before the first node can start.
         is_live: Whether nodes outlive the Spark stage that starts them; they always meet at the driver then.
+        preload: Packages that nodes import while their rows arrive.
     """
     is_encrypted = encrypts(facts, config)
     has_barrier = facts.allocation is None
@@ -46,6 +48,7 @@ def make_plan(
         log_copy="none" if facts.is_local else "all",
         python=sys.version_info[:2],
         waits_for_rows=waits_for_rows,
+        preload=preload,
         gpus=config.gpus,
         gpu_source=config.gpu_source,
         gpu_resource=facts.gpu_resource,

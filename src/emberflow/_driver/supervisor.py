@@ -49,6 +49,7 @@ class Program:
         data: Its rows and files.
         spec: The same, as tasks receive it.
         warm: Processes from which its nodes are forked, where an idle cluster has them.
+        preload: Packages that nodes import while their rows arrive.
     """
 
     fn: Shipment
@@ -57,6 +58,7 @@ class Program:
     data: RunData
     spec: DataSpec
     warm: WarmAccess | None = None
+    preload: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """The node's entry point: tell its addresses, receive the cluster, call your function, tell how it ended.
 
-Started by the keeper as ``python -m emberflow._node.main FD FD``: the sockets for messages and for rows, both to
-the Spark task.
+Started by the keeper as ``python -m emberflow._node.main FD FD``: its sockets to the task, for messages and for rows.
 """
 
 import dataclasses
@@ -22,6 +21,7 @@ import cloudpickle
 
 from emberflow import storage
 from emberflow._collector import pause_collector_for_import
+from emberflow._lazy_keras import load_parts_late
 from emberflow._node.checkpoints import Checkpoints
 from emberflow._node.context import Context
 from emberflow._node.feed_receiver import receive_feed
@@ -29,6 +29,7 @@ from emberflow._node.followed_logs import follow_logs
 from emberflow._node.held_port import held_port
 from emberflow._node.mirror import Mirror
 from emberflow._node.node_spec import VALUE_FILE, NodeSpec, receive_spec
+from emberflow._node.preload import preload, preloads
 from emberflow._node.serving import ServedError
 from emberflow._node.strategy_services import StrategyServices
 from emberflow._node.task_connection import TaskConnection
@@ -60,6 +61,7 @@ def main(control_fd: int, feed_fd: int) -> None:
     storage.apply_settings(spec.storage)
     task.listen()
     pause_collector_for_import("tensorflow")
+    load_parts_late()
 
     ending = _work(spec, task, feed)
     _flush()
@@ -73,12 +75,14 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
     context: Context | None = None
     live: LiveFeeds | None = None
     try:
-        fn = _load(spec)
+        fn = None if preloads(spec) else _load(spec)
         held = held_port(spec.plan.port_range)
         services = StrategyServices(spec)
         live = _live_feeds(spec, task)
         mine = {"tf": address_of(spec.host, held.port)} | services.endpoint | (live.endpoint if live else {})
-        cluster = task.join_cluster(Ready(mine))
+        task.announce(Ready(mine))  # rows are on their way from here on
+        fn = fn or _load(spec, preload_first=True)
+        cluster = task.join_cluster()
         rows = _take_rows(spec, cluster, task, feed)
         context = _context(spec, cluster.endpoints, services, task, rows, live)
         started = time.monotonic()
@@ -131,8 +135,10 @@ def _is_refusal(error: BaseException, context: Context | None) -> TypeGuard[Embe
     return is_known and all(file.startswith(PACKAGE) for file in files)
 
 
-def _load(spec: NodeSpec) -> Callable[[Context], Any]:
+def _load(spec: NodeSpec, *, preload_first: bool = False) -> Callable[[Context], Any]:
     """Return your function; its file in the node's own folder is deleted."""
+    if preload_first:
+        preload(spec.plan.preload)
     if spec.fn_file is None:
         return pickle.loads(spec.fn)  # type: ignore[no-any-return]
     path = Path(spec.fn_file.path)

@@ -50,9 +50,13 @@ class TaskConnection:
         with self._sending:
             self._channel.send(message)
 
-    def join_cluster(self, ready: Ready) -> Cluster:
-        """Tell the addresses of this node; return when all nodes have told theirs."""
-        return _expect(Cluster, self._ask(ready))
+    def announce(self, ready: Ready) -> None:
+        """Tell the addresses of this node: its rows may come."""
+        self.send(ready)
+
+    def join_cluster(self) -> Cluster:
+        """Return when all nodes have announced themselves and have their rows."""
+        return _expect(Cluster, self._replies.get())
 
     def agree_on_steps(self, steps: int) -> int:
         """Tell how many steps this rank can fill; return the most that any can."""

@@ -17,6 +17,7 @@ import warnings
 
 from emberflow._collector import pause_collector_for_import
 from emberflow._keeper import main as keeper
+from emberflow._lazy_keras import load_parts_late
 from emberflow._plan import deadlines
 from emberflow._protocol.handshake import ANSWER_SIZE, REFUSED, Challenge
 from emberflow._protocol.sockets import listen_abstract, peer_process
@@ -61,6 +62,7 @@ def main() -> tuple[int, int]:
 def _import() -> None:
     """Import what nodes import."""
     pause_collector_for_import("tensorflow")
+    load_parts_late()
     import keras  # noqa: F401
 
     import emberflow._feed.dataset

@@ -58,6 +58,7 @@ class RunPlan:
             the driver's terminal: then at most what is not TensorFlow's start-up noise.
         python: The driver's Python as (major, minor); executors must agree.
         waits_for_rows: Whether Spark computes rows before the first node can start.
+        preload: Packages that your function uses, which nodes import while their rows arrive.
         gpus: GPUs of each worker.
         gpu_source: What assigns them: Spark's scheduler, or NVML.
         gpu_resource: Spark's name for them.
@@ -90,6 +91,7 @@ class RunPlan:
     exchange_timeout: float = EXCHANGE_TIMEOUT
     evaluator_timeout: float = EVALUATOR_TIMEOUT
     waits_for_rows: bool = False
+    preload: tuple[str, ...] = ()
     gpus: int = 0
     gpu_source: GpuSource = "spark"
     gpu_resource: str = "gpu"

@@ -37,7 +37,7 @@ class OpenValues(Message):
 
 @dataclass(frozen=True)
 class NodeReady(Message):
-    """Task to driver: the node's process is up and has loaded your function."""
+    """Task to driver: the node's process is up and takes rows."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class StartNode(Message):
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """Node to task: your function is loaded.
+    """Node to task: rows may come; your function is loaded, or will be after what it imports.
 
     Attributes:
         endpoints: Addresses at which other nodes reach this one, by what they are for.

@@ -41,7 +41,7 @@ class NodeMonitor:
         events: What the task has to handle.
         is_over: Set when the node has ended, or the driver has told this task to end.
         state: Returns what the node is doing, for the driver that asks.
-        on_exit: Called on the monitor's thread when the node ends, before the event is put.
+        on_exit: Called on the monitor's thread when the node ends or has raised, before the event is put.
         metrics: What the node reported, where there is no driver to send it to.
     """
 
@@ -176,6 +176,8 @@ class NodeMonitor:
             case MetricReport():
                 self.send_to_driver(message)
             case _:
+                if isinstance(message, Raised):
+                    self.on_exit(message)
                 if isinstance(message, Quit | Returned | Raised):
                     self.is_over.set()
                     self._heartbeat.stop()

@@ -74,16 +74,23 @@ class NodeOutcomes:
             return self.without_rows(event.error, monitor)
         if isinstance(event, Raised):
             monitor.drain_log(deadlines.LAST_LINES_TIMEOUT)
-            return self.make(
-                Ending.REFUSED if event.is_refused else Ending.RAISED,
-                monitor,
-                problem=event.problem,
-                fix=event.fix,
-                exception_type=event.exception_type,
-                seconds=event.seconds,
-            )
+            return self._raised(monitor, event)
         monitor.drain_log(deadlines.LOG_DRAIN_TIMEOUT)
         return self.loss(monitor, event)
+
+    def early(self, monitor: NodeMonitor, event: TaskEvent) -> Outcome:
+        """Return the outcome of a node that is over before it has its rows, on the thread that reads its log."""
+        return self._raised(monitor, event) if isinstance(event, Raised) else self.loss(monitor, event)
+
+    def _raised(self, monitor: NodeMonitor, event: Raised) -> Outcome:
+        return self.make(
+            Ending.REFUSED if event.is_refused else Ending.RAISED,
+            monitor,
+            problem=event.problem,
+            fix=event.fix,
+            exception_type=event.exception_type,
+            seconds=event.seconds,
+        )
 
     def loss(self, monitor: NodeMonitor, event: TaskEvent) -> Outcome:
         """Return the outcome of a node that exited without reporting a result."""

@@ -132,7 +132,7 @@ class NodeRunner:
         return BarrierExchange(monitor, all_gather, self._me.rank)
 
     def _start(self, monitor: NodeMonitor) -> Outcome | None:
-        """Wait until the process is up and has loaded your function."""
+        """Wait until the process is up and takes rows."""
         event = monitor.next_event(self._plan.start_timeout)
         if event is None:
             return self._outcomes.make(
@@ -156,10 +156,10 @@ class NodeRunner:
         return self._state
 
     def _report_early_exit(self, event: TaskEvent, monitor: NodeMonitor) -> None:
-        """Tell the driver at once that the node has ended: the task's own thread may wait for a slow source."""
+        """Tell the driver at once that the node is over: the task's own thread may wait for a slow source."""
         if self._state is NodeState.TAKING_ROWS and not self._is_outcome_sent:
             self._is_outcome_sent = True
-            monitor.send_to_driver(self._outcomes.loss(monitor, event))
+            monitor.send_to_driver(self._outcomes.early(monitor, event))
 
     def _take_rows(self, monitor: NodeMonitor) -> Outcome | None:
         """Bring this rank's rows to local disk, or to the beginning of the stream."""

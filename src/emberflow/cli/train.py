@@ -60,6 +60,14 @@ def train(
         ),
     ] = None,
     master: MasterOption = None,
+    preload: Annotated[
+        bool,
+        typer.Option(
+            "--preload/--no-preload",
+            help="Import TensorFlow on the nodes while their rows arrive.",
+            rich_help_panel=RESOURCES,
+        ),
+    ] = RunConfig.preload,
     verbose: Annotated[
         bool, typer.Option("--verbose/--quiet", help="Show progress and the nodes' output.")
     ] = RunConfig.verbose,
@@ -231,6 +239,7 @@ def train(
         "validationSplit": validation_split,
         "seed": seed,
         "strategy": strategy,
+        "preload": preload,
         "verbose": verbose,
         "numWorkers": workers or "auto",
         "numPs": ps,

@@ -91,6 +91,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         executorTimeout: Seconds in which all executors must register after the first one has, within `startTimeout`.
         joinTimeout: Seconds until workers must have connected to each other.
         exchangeTimeout: Seconds after which a node that does not answer during training is an error.
+        preload: Whether nodes import TensorFlow and Keras while their rows arrive.
         verbose: Whether to show progress and the nodes' output on the driver.
         encrypt: Whether everything between driver and nodes is encrypted; always so where Spark encrypts its traffic.
         allowUnencrypted: Whether TensorFlow's own servers, which cannot encrypt, may run where all else is encrypted.
@@ -155,6 +156,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         executorTimeout: float = 5.0,
         joinTimeout: float = 60.0,
         exchangeTimeout: float = 600.0,
+        preload: bool = True,
         verbose: bool = True,
         encrypt: bool = False,
         allowUnencrypted: bool = False,

@@ -15,6 +15,7 @@ from pyspark.ml.param.shared import HasInputCols
 
 from emberflow import storage
 from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow._driver.function_needs import packages_used
 from emberflow._driver.paths import resolve_path
 from emberflow._names import check_arguments, names_checked
 from emberflow.config import EVALUATOR_TIMEOUT, Count, check_count
@@ -175,6 +176,7 @@ class FunctionEstimator(
         executorTimeout: float = 5.0,
         joinTimeout: float = 60.0,
         exchangeTimeout: float = 600.0,
+        preload: bool = True,
         verbose: bool = True,
         encrypt: bool = False,
         allowUnencrypted: bool = False,
@@ -227,7 +229,7 @@ class FunctionEstimator(
         data = self._rows(dataset)
         options = run_options(self, self.cluster)
         options |= {option: self.getOrDefault(name) for name, option in OWN_RUN_OPTIONS.items()}
-        training = FunctionTraining(ship(fn, is_connect=False))
+        training = FunctionTraining(ship(fn, is_connect=False), packages_used(fn))
         with params_named():
             result = run(training, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
         exported: Exported = result.value

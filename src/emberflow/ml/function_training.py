@@ -30,9 +30,15 @@ class Exported:
 
 @dataclass(frozen=True)
 class FunctionTraining:
-    """The function that `ef.run` runs: yours, pickled together with its arguments."""
+    """The function that `ef.run` runs: yours, pickled together with its arguments.
+
+    Attributes:
+        fn: Your function.
+        preload: Packages that it uses.
+    """
 
     fn: bytes = field(repr=False)
+    preload: tuple[str, ...] = ()
 
     def __call__(self, ctx: "Context") -> Exported | None:
         """Call your function on this node."""

@@ -41,6 +41,7 @@ RUN_OPTIONS = {
     "executorTimeout": "executor_timeout",
     "joinTimeout": "join_timeout",
     "exchangeTimeout": "exchange_timeout",
+    "preload": "preload",
     "verbose": "verbose",
     "encrypt": "encrypt",
     "allowUnencrypted": "allow_unencrypted",
@@ -167,6 +168,9 @@ class RunParams(Params):
         "exchangeTimeout",
         "seconds after which a node that does not answer during training is an error",
         to_seconds("exchangeTimeout", EXCHANGE_TIMEOUT),
+    )
+    preload = declare(
+        "preload", "whether nodes import TensorFlow while their rows arrive", TypeConverters.toBoolean
     )
     verbose = declare("verbose", "whether to show progress and the nodes' output", TypeConverters.toBoolean)
     encrypt = declare(

@@ -92,6 +92,7 @@ class TrainFunction:
     """The function that `ef.run` runs; it knows the least size of its value."""
 
     training: Training
+    preload: tuple[str, ...] = ("tensorflow", "keras", "emberflow.ml.trainers")  # for `packages_used`
 
     @property
     def least_value_bytes(self) -> int:
