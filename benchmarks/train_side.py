@@ -127,6 +127,7 @@ def csv_emberflow(folder: Path, epochs: int) -> dict[str, Any]:
     fitted = time.monotonic()
     model.save(str(folder / "emberflow"))
     saved = time.monotonic()
+    assert "tensorflow" not in sys.modules, "the driver has imported TensorFlow, which only the nodes need"
     assert model.result is not None
     seen = sum(report.feed["rows"] for report in model.result.reports)
     node = max(report.seconds for report in model.result.reports)

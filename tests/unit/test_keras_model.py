@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import sys
@@ -17,6 +18,32 @@ assert copy.history == {"loss": [1.0]}
 assert copy.extractParamMap()[copy.batchSize] == 1024
 print({"tensorflow", "keras"} & set(sys.modules))
 """
+
+SAVING = """
+import io, sys, zipfile
+from pathlib import Path
+from emberflow.ml.model import KerasModel
+from emberflow.ml.training import Trained
+
+archive = io.BytesIO()
+with zipfile.ZipFile(archive, "w") as files:
+    files.writestr("saved_model.pb", "graph")
+    files.writestr("variables/variables.index", "index")
+trained = Trained(keras_file=b"no model", history={}, outputs=(), saved_model=archive.getvalue())
+model = KerasModel(trained=trained)
+model.save(sys.argv[1] + "/saved")
+model.publish(sys.argv[1] + "/versions")
+for folder in ("saved/saved_model", "versions/1"):
+    assert Path(sys.argv[1], folder, "saved_model.pb").read_text() == "graph"
+    assert Path(sys.argv[1], folder, "variables", "variables.index").read_text() == "index"
+print({"tensorflow", "keras"} & set(sys.modules))
+"""
+
+
+def test_what_the_chief_exported_is_saved_and_published_without_tensorflow(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SAVING, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "set()"
 
 
 def test_a_model_is_not_loaded_before_it_is_needed() -> None:

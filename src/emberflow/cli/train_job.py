@@ -1,9 +1,7 @@
 """What `emberflow train` does: import the program, train, save the model."""
 
-import importlib.util
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from rich.console import Console
 
 from emberflow.cli.exit_codes import exit_code_of
 from emberflow.cli.file_rows import FILES, READ, SPARK, check_input_mode, source_of
+from emberflow.cli.program import ProgramModel, load_builder
 from emberflow.cli.show import last_epoch
 from emberflow.cli.spark_files import parse_pairs, read_rows, session
 from emberflow.errors import ConfigError
@@ -22,32 +21,6 @@ if TYPE_CHECKING:
 
     from emberflow.cli.file_rows import Files
     from emberflow.ml import KerasEstimator, KerasModel
-
-BUILD = "build_model"
-
-
-def load_builder(path: Path) -> Callable[[], Any]:
-    """Return `build_model` of a Python file."""
-    if not path.is_file():
-        raise ConfigError(
-            f"The program must be a Python file. Received: {path}.",
-            fix="Pass the path of a file that exists.",
-        )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(
-            f"The program must be a Python file. Received: {path}.", fix="Pass a file that ends in .py."
-        )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    if not callable(getattr(module, BUILD, None)):
-        found = sorted(name for name in dir(module) if not name.startswith("_"))[:20]
-        raise ConfigError(
-            f"{path} must define a function `{BUILD}`. Received: {found}.",
-            fix=f"Write `def {BUILD}(): ...` that returns a compiled Keras model.",
-        )
-    return getattr(module, BUILD)  # type: ignore[no-any-return]
 
 
 def parse_params(params: Sequence[str]) -> dict[str, Any]:
@@ -119,13 +92,16 @@ def run_train(
         given = params | parse_params(more)
         check_params(KerasEstimator(), given)
         rows.check()
-        estimator = KerasEstimator(model=load_builder(program), **given)
+        builder = load_builder(program)
+        estimator = KerasEstimator(model=builder, **given)
         names = [*estimator.feature_columns(), *estimator.label_columns()]
         with session(master, f"emberflow train {program.name}") as spark:
             if continues:
                 check_checkpoint(spark, given["checkpointDir"])
             estimator.setEvaluation(rows.evaluated_files(names))
             model = rows.fit(estimator, spark, names)
+            if isinstance(builder, ProgramModel) and not model.trained.saved_model:
+                builder.load()  # its classes: this process must load the model to export it
             model.write().overwrite().save(output)
         console.print(
             f"{last_epoch(model.history)}{_last_evaluation(model)}\nThe model is in {output}. "

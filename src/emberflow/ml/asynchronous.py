@@ -62,7 +62,7 @@ def train_periodically(training: Training, ctx: "Context") -> Trained | None:
     averaging.finish()
     if not ctx.is_chief:
         return None
-    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged)
+    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged, exports=True)
 
 
 def train_on_servers(training: Training, ctx: "Context") -> Trained | None:

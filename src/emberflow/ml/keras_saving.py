@@ -39,7 +39,7 @@ class ModelWriter(StageWriter):
     def _fill(self, folder: Path) -> dict[str, Any]:
         model: KerasModel = self._instance
         (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
-        model.keras().export(str(folder / SAVED_MODEL), verbose=False)
+        model._export(folder / SAVED_MODEL)  # noqa: SLF001 - internal to Emberflow
         return describe_trained(model.trained)
 
 

@@ -8,6 +8,7 @@ from pyspark.ml.param import TypeConverters
 
 from emberflow._score.model_versions import KEEP_VERSIONS, KerasVersions
 from emberflow.errors import ConfigError
+from emberflow.ml.exported_model import write_exported
 from emberflow.ml.keras_saving import ModelWriter, load_model
 from emberflow.ml.model_columns import tensors_of
 from emberflow.ml.model_outputs import ModelOutput
@@ -61,6 +62,13 @@ class KerasModel(Model, ColumnParams, SavedStage):
         if self._loaded is None:
             self._loaded = model_of(self.trained.keras_file)
         return self._loaded
+
+    def _export(self, folder: Path) -> None:
+        """Write the SavedModel into a local folder: what the chief exported, else exported here."""
+        if self.trained.saved_model:
+            write_exported(self.trained.saved_model, folder)
+        else:
+            self.keras().export(str(folder), verbose=False)
 
     @property
     def summary(self) -> str:

@@ -53,7 +53,7 @@ def publish_next(model: "KerasModel", publish_to: str, keep: int) -> int:
 
 def write_version(model: "KerasModel", folder: Path) -> None:
     """Write a model as TensorFlow Serving and `KerasModel.load` read it: a SavedModel, and our files beside it."""
-    model.keras().export(str(folder), verbose=False)
+    model._export(folder)  # noqa: SLF001 - internal to Emberflow
     (folder / KERAS_FILE).write_bytes(model.trained.keras_file)
     write_metadata(folder, model, describe_trained(model.trained))
 

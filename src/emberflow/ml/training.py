@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberflow._feed.padding import PadTo
 from emberflow.errors import ModelError
+from emberflow.ml.exported_model import exported
 from emberflow.ml.model_columns import (
     TrainingColumns,
     concatenate_features,
@@ -78,6 +79,7 @@ class Trained:
         outputs: The meaning of its outputs.
         pad_to: By column, the length to which rows were padded.
         pad_value: What was added to them; None for 0 or an empty string.
+        saved_model: The same model as a SavedModel, in the form of `exported`; empty if the chief has exported none.
     """
 
     keras_file: bytes = field(repr=False)
@@ -85,6 +87,7 @@ class Trained:
     outputs: tuple[ModelOutput, ...]
     pad_to: Mapping[str, int] = field(default_factory=dict)
     pad_value: Any = None
+    saved_model: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
     )
     if not ctx.is_chief:
         return None
-    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged)
+    return trained_of(ctx, model, training, history if ctx.checkpoint_dir else logged, exports=True)
 
 
 def callbacks_of(training: Training, ctx: "Context") -> list[Any]:
@@ -162,12 +165,19 @@ def callbacks_of(training: Training, ctx: "Context") -> list[Any]:
 
 
 def trained_of(
-    ctx: "Context | Round", model: Any, training: Training, history: dict[str, list[Any]]
+    ctx: "Context | Round",
+    model: Any,
+    training: Training,
+    history: dict[str, list[Any]],
+    *,
+    exports: bool = False,
 ) -> Trained:
-    """Return a trained model as the chief sends it back."""
+    """Return a trained model as the chief sends it back; `exports`: as a SavedModel too, for `KerasModel.save`."""
     padded = padding_of(ctx, model, training)
+    keras_file = file_of(model)
     return Trained(
-        keras_file=file_of(model),
+        keras_file=keras_file,
+        saved_model=exported(model, len(keras_file)) if exports else b"",
         history={name: [float(value) for value in values] for name, values in history.items()},
         outputs=_outputs(model),
         pad_to={name: length for name, length in padded.items() if isinstance(length, int)},
