@@ -1,7 +1,8 @@
 """What does a step of synchronous training cost on two workers: our ring against MultiWorkerMirroredStrategy.
 
 `python -m benchmarks.allreduce` trains the same stack of five dense layers in each way, two processes on this
-host, and prints one JSON line: milliseconds per step, the median of the epochs after the first.
+host, and prints one JSON line: milliseconds per step, the median of the epochs after the first; and of the exchange
+alone, beside MPI (`benchmarks.allreduce_mpi`), on 2 and 4 ranks. `... allreduce ring mpi` measures these two only.
 """
 
 import json
@@ -26,8 +27,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def main() -> None:
-    ways = sys.argv[1:] or WAYS
-    figures = {f"{way} {size}": run(way, size) for size in SIZES for way in ways}
+    ways = sys.argv[1:] or [*WAYS, "mpi"]
+    figures: dict[str, Any] = {
+        f"{way} {size}": run(way, size) for size in SIZES for way in ways if way != "mpi"
+    }
+    if "mpi" in ways:
+        from benchmarks.allreduce_mpi import measure
+
+        figures["exchange"] = measure()
     print(json.dumps({"benchmark": "allreduce", "unit": "ms per step", **figures}))
 
 

@@ -24,6 +24,8 @@ REQUIREMENTS = {
     "distributor": "spark-tensorflow-distributor==1.0.0",
     "tfos": "tensorflowonspark==2.2.5",
 }
+# Sides of other benchmarks, which need neither PySpark nor TensorFlow.
+PLAIN = {"mpi": ("mpi4py==4.1.2", "mpich==5.0.2", "numpy")}
 FOREIGN = ("PYTHONPATH", "SPARK_HOME", "PYTHONDONTWRITEBYTECODE")
 REPEATS = 11
 WITH_TENSORFLOW = 3
@@ -43,11 +45,14 @@ def python_of(side: str) -> str:
 
 
 def _install(folder: Path, python: Path, side: str) -> None:
-    same = [f"{name}=={version(name)}" for name in ("pyspark", "tensorflow")]
     if shutil.which("uv"):
         subprocess.run(["uv", "venv", "-q", "--python", sys.executable, str(folder)], check=True)
     else:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    if side in PLAIN:
+        add(python, *PLAIN[side])
+        return
+    same = [f"{name}=={version(name)}" for name in ("pyspark", "tensorflow")]
     add(python, REQUIREMENTS[side], *same, "setuptools<81")  # newer ones have no pkg_resources
 
 
