@@ -27,7 +27,6 @@ from emberflow.errors import (
     UnknownNameError,
 )
 from emberflow.live_cluster import Cluster
-from emberflow.local.cluster import local_cluster
 from emberflow.predict import predict
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
@@ -36,6 +35,7 @@ from emberflow.run_parallel import run_parallel
 if _typing.TYPE_CHECKING:
     from emberflow import tfrecord
     from emberflow._feed.parquet import Parquet
+    from emberflow.local.cluster import local_cluster
     from emberflow.ml import FunctionEstimator, KerasEstimator, KerasModel, SavedModelTransformer
     from emberflow.strategies.parameter_server.embedding import ShardedEmbedding
     from emberflow.tfrecord.tfrecords import TFRecords
@@ -49,6 +49,7 @@ _LATER = {
     "SavedModelTransformer": "emberflow.ml",
     "ShardedEmbedding": "emberflow.strategies.parameter_server.embedding",
     "TFRecords": "emberflow.tfrecord.tfrecords",
+    "local_cluster": "emberflow.local.cluster",
 }
 
 __all__ = [
