@@ -33,7 +33,7 @@ from emberflow.run import run
 from emberflow.run_parallel import run_parallel
 
 if _typing.TYPE_CHECKING:
-    from emberflow import tfrecord
+    from emberflow import deploy, tfrecord
     from emberflow._feed.parquet import Parquet
     from emberflow.local.cluster import local_cluster
     from emberflow.ml import FunctionEstimator, KerasEstimator, KerasModel, SavedModelTransformer
@@ -82,6 +82,7 @@ __all__ = [
     "TFRecords",
     "UnknownNameError",
     "cluster",
+    "deploy",
     "local_cluster",
     "predict",
     "run",
@@ -92,8 +93,8 @@ __version__ = "0.1.0.dev0"
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name == "tfrecord":
-        return _importlib.import_module("emberflow.tfrecord")
+    if name in ("deploy", "tfrecord"):
+        return _importlib.import_module(f"emberflow.{name}")
     if name in _LATER:
         return getattr(_importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'emberflow' has no attribute {name!r}")

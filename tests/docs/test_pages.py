@@ -90,6 +90,8 @@ def run(block: Block, names: dict[str, Any], folder: Path) -> None:
             (folder / file[1]).write_text(text)
         # Line numbers of a traceback are those of the page.
         exec(compile("\n" * (block.line - 1) + text, block.page, "exec"), names)
+    elif block.language == "yaml" and (file := re.match(r"# (\w+\.yaml)\n", text)):
+        (folder / file[1]).write_text(text)
     elif block.language in {"console", "bash"}:
         for command, shown in commands_in(Block(block.page, block.line, block.language, text, "")):
             try:

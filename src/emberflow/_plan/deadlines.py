@@ -110,3 +110,8 @@ JAVA_PROBE_TIMEOUT = 30.0  # A JVM that prints its version, on a machine that is
 IMPORT_TIMEOUT = 120.0  # TensorFlow from a cold or shared disk.
 LOOPBACK_TIMEOUT = 5.0  # Loopback answers at once, or a firewall drops the packets.
 DOCTOR_TIMEOUT = 120.0  # The default of `emberflow doctor --timeout`: a session starts, and its executors.
+
+# Cluster managers: what `deploy` tells them, in whole seconds, as they want.
+
+RENDERED_RETRY_PAUSE = 10  # Between attempts of a job: its failed pods and their names are gone by then.
+RENDERED_PROBE_INTERVAL = 5  # Between looks at the port of a server that starts; a look costs nothing.

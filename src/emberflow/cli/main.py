@@ -7,6 +7,7 @@ import typer
 
 from emberflow._plan import deadlines
 from emberflow.cli.predict import predict
+from emberflow.cli.render import render
 from emberflow.cli.show import show
 from emberflow.cli.spark_files import MasterOption
 from emberflow.cli.train import train
@@ -151,7 +152,7 @@ def local_hadoop(
     raise typer.Exit(run_hadoop(yarn=yarn, data_nodes=data_nodes))
 
 
-for command in (train, predict, show):
+for command in (train, predict, show, render):
     app.command()(command)
 
 
