@@ -159,7 +159,7 @@ def main() -> None:
         return
     spark = session()
     if not (folder / "rows").exists():
-        write_rows(spark, folder, 60_000)
+        write_rows(spark, folder, 100_000)
     print("done", flush=True)
     for line in sys.stdin:
         side, model, kind, rows = json.loads(line)

@@ -21,7 +21,7 @@ def predict(
     *,
     inputs: "Inputs" = None,
     outputs: Any = None,
-    batch_size: int = 1024,
+    batch_size: int | None = None,
     keep: Sequence[str] | None = None,
     errors: Errors = "raise",
     error_column: str = "error",
@@ -51,7 +51,7 @@ def predict(
         outputs: The columns for the model's outputs: ``{"output_0": "scores"}``, with a type ``{"output_0":
             ("scores", "array<double>")}``, or the column for its only output. By default "prediction", or the
             outputs' own names if there are several. For a function, the columns with types: "scores array<float>".
-        batch_size: Rows in one call of the model.
+        batch_size: Rows in one call of the model. By default as many as fill 4 MB, between 32 and 4096.
         keep: Columns of `df` to keep; all if left out.
         errors: Rows with nulls or the wrong shape: "raise" fails the job, "null" returns null outputs, "keep" also
             adds a column with the reason.

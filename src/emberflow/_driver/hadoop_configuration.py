@@ -1,5 +1,6 @@
 """Hadoop's configuration as this driver can read it: from Spark's JVM, from Spark Connect, or from its own files."""
 
+import functools
 import getpass
 import os
 import xml.etree.ElementTree as ElementTree
@@ -56,10 +57,7 @@ class JvmConfiguration:
     def values(self) -> dict[str, str]:
         """Return all settings that are not Hadoop's own defaults, in a handful of calls of the JVM."""
         everything = self._conf.getPropsWithPrefix("")
-        defaults = self._jvm.org.apache.hadoop.conf.Configuration(False)
-        for name in DEFAULTS:
-            defaults.addResource(name)
-        everything.entrySet().removeAll(defaults.getPropsWithPrefix("").entrySet())
+        everything.entrySet().removeAll(_default_entries(self._jvm))
         found = _as_dict(self._jvm, everything)
         for name in [name for name, value in found.items() if "${" in value]:
             found[name] = str(self._conf.get(name))  # with what the variables stand for
@@ -130,12 +128,20 @@ def hadoop_configuration(spark: "SparkSession | None") -> HadoopConfiguration:
     return ConnectConfiguration(spark) if is_connect(spark) else JvmConfiguration(spark)
 
 
+@functools.lru_cache(maxsize=1)  # they never change, and to read them takes longer than all the rest
+def _default_entries(jvm: Any) -> Any:
+    defaults = jvm.org.apache.hadoop.conf.Configuration(False)
+    for name in DEFAULTS:
+        defaults.addResource(name)
+    return defaults.getPropsWithPrefix("").entrySet()
+
+
 def _as_dict(jvm: Any, properties: Any) -> dict[str, str]:
     """Return a Java map as a dict by one text: each entry would be a call of its own otherwise."""
     table, text = jvm.java.util.Properties(), jvm.java.io.ByteArrayOutputStream()
     table.putAll(properties)
     table.storeToXML(text, None)
-    root = ElementTree.fromstring(bytes(text.toByteArray()))
+    root = ElementTree.fromstring(text.toString("UTF-8"))  # as bytes, Py4J would take them one by one
     return {entry.attrib["key"]: entry.text or "" for entry in root.iter("entry")}
 
 

@@ -32,7 +32,7 @@ class ScoreRequest:
 
     inputs: Inputs
     outputs: Any
-    batch_size: int
+    batch_size: int | None
     keep: Sequence[str] | None
     errors: str
     error_column: str
@@ -43,7 +43,8 @@ class ScoreRequest:
     pad_value: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
+        if self.batch_size is not None:
+            check_count("batch_size", self.batch_size)
         check_count("gpus", self.gpus, least=0)
         if self.errors not in ERRORS:
             raise ConfigError(

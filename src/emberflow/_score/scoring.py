@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from emberflow._score.call_rows import rows_of_a_call
 from emberflow._score.input_plan import InputPlan
 from emberflow._score.input_rows import RowGroup, row_groups
 from emberflow._score.model_facts import Tensor
@@ -28,7 +29,7 @@ class ScoreSpec:
         inputs: How they come from columns.
         outputs: The columns of the results.
         keep: The columns that stay, in order, and their names in the task's batches.
-        batch_size: Rows in one call of the model.
+        batch_size: Rows in one call of the model; None for as many as their size suggests.
         errors: What to do with rows that do not fit: "raise", "null" or "keep".
         error_column: The name of the column of reasons, for "keep".
         rows: The number of rows that a call of the model must have, if any.
@@ -42,7 +43,7 @@ class ScoreSpec:
     inputs: tuple[InputPlan, ...]
     outputs: tuple[OutputPlan, ...]
     keep: Mapping[str, str]
-    batch_size: int
+    batch_size: int | None
     errors: str
     error_column: str = ""
     rows: int | None = None
@@ -54,19 +55,20 @@ class ScoreSpec:
 def scored_batches(spec: ScoreSpec, batches: Iterator[Any], score: Callable[[Any], Any]) -> Iterator[Any]:
     """Yield each batch with its results beside the kept columns, which are unchanged.
 
-    The model sees batches of `batch_size` rows, independent of Spark's batches; its results are cut back to those.
+    The model sees calls of one number of rows, independent of Spark's batches; its results are cut back to those.
     """
     wanted = sorted({column.leaf.path[0] for plan in spec.inputs for column in plan.columns})
     waiting: deque[Any] = deque()
     queue: deque[Any] = deque()
-    queued, done = 0, None
+    queued, done, rows = 0, None, spec.batch_size
     for batch in batches:
         waiting.append(batch)
         queue.append(batch.select(wanted))
         queued += batch.num_rows
-        while queued >= spec.batch_size:
-            done = _joined(done, score(_cut(queue, spec.batch_size)))
-            queued -= spec.batch_size
+        rows = rows or rows_of_a_call(spec.inputs, queue[0])
+        while queued >= rows:
+            done = _joined(done, score(_cut(queue, rows)))
+            queued -= rows
         done = yield from _ready(spec, waiting, done)
     if queued:
         done = _joined(done, score(_cut(queue, queued)))
