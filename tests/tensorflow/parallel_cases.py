@@ -169,6 +169,45 @@ def normalized(**options: Any) -> Any:
     return model
 
 
+def shared(policy: str = "float32", **compiled: Any) -> Any:
+    """Statistics over all ranks: of the rows as they come, and of values that have a gradient."""
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.BatchNormalization(synchronized=True),
+            layers.Dense(8, "tanh", dtype=policy),
+            layers.Reshape((2, 4)),
+            layers.BatchNormalization(axis=1, momentum=0.7, synchronized=True, dtype=policy),
+            layers.Flatten(),
+            layers.Dense(1, dtype="float32"),
+        ]
+    )
+    model.compile(adam(clipnorm=0.5), "mse", metrics=["mae"], **compiled)
+    return model
+
+
+def shared_masked() -> Any:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((4,), dtype="int64"),
+            layers.Embedding(50, 5, mask_zero=True),
+            layers.BatchNormalization(synchronized=True),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(sgd(), "mse")
+    return model
+
+
+def padded(count: int) -> Any:
+    """One to four words in a row."""
+    numbers, y = words(count)
+    return np.maximum(numbers, 1) * (np.arange(4) < random(6).integers(1, 5, size=(count, 1))), y
+
+
 def dropping() -> Any:
     model = keras.Sequential(
         [keras.Input((6,)), keras.layers.Dense(64), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
@@ -323,6 +362,13 @@ CASES: dict[str, Case] = {
     "jit": Case(build=lambda: dense(sgd(), jit_compile=True), rows=features),
     "batchnorm": Case(build=normalized, rows=features),
     "batchnorm_empty": Case(build=normalized, rows=features, steps=EMPTY),
+    "shared": Case(build=shared, rows=features, validation=((7, 3), (5, 6))),
+    "shared_empty": Case(build=shared, rows=features, steps=EMPTY),
+    "shared_masked": Case(build=shared_masked, rows=padded, steps=EMPTY),
+    "shared_brain": Case(build=lambda: shared("mixed_bfloat16"), rows=features),
+    "shared_eager": Case(build=lambda: shared(run_eagerly=True), rows=features, steps=EMPTY, epochs=1),
+    "shared_several_steps": Case(build=lambda: shared(steps_per_execution=4), rows=features),
+    "three_shared": Case(build=shared, rows=features, steps=THREE),
     "dropout": Case(build=dropping, rows=features),
     "three": Case(build=lambda: dense(adam(clipnorm=0.05)), rows=features, steps=THREE),
     "three_heads": Case(build=headed, rows=two_headed, steps=THREE, validation=((2, 3, 1),)),

@@ -1,4 +1,4 @@
-"""What the hooks rely on in Keras. Each promise is kept by public names only; a newer Keras may break one.
+"""What the hooks rely on in Keras, by public names where there are any; a newer Keras may break a promise.
 
 `broken_promises` names those that the installed Keras does not keep.
 """
@@ -218,8 +218,18 @@ def masks() -> None:
 
 
 def synchronized() -> None:
-    """BatchNormalization.synchronized: says whether statistics are to be shared."""
-    assert keras.layers.BatchNormalization(synchronized=True).synchronized is True
+    """BatchNormalization._moments: a training call takes mean and variance from the one of the instance."""
+    from emberflow.strategies.data_parallel.shared_statistics import HOOKED
+
+    layer = keras.layers.BatchNormalization(momentum=0.0, synchronized=True)
+    assert layer.synchronized is True
+    layer.build((None, 3))
+    setattr(layer, HOOKED, lambda _inputs, _mask: (tf.fill([3], 2.0), tf.fill([3], 5.0)))
+    layer(X, training=False)
+    assert np.asarray(layer.moving_mean).tolist() == [0.0] * 3
+    layer(X, training=True)
+    assert np.asarray(layer.moving_mean).tolist() == [2.0] * 3
+    assert np.asarray(layer.moving_variance).tolist() == [5.0] * 3
 
 
 def paths_of_callbacks() -> None:

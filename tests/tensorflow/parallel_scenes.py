@@ -150,7 +150,6 @@ def inexact_models_are_refused(transport: Any, folder: str) -> list[str]:
     losses = keras.losses
     return [
         refusal(lambda: cases.dense("sgd", losses.MeanSquaredError(reduction="mean_with_sample_weight"))),
-        refusal(lambda: cases.normalized(synchronized=True)),
         refusal(terms.stateful),
         refusal(lambda: cases.dense("sgd", losses.MeanSquaredError())),
     ]

@@ -1,10 +1,10 @@
 """Synchronous data parallel training of a Keras model: plain `fit` on each rank, and hooks on the instances.
 
-No strategy scope, no subclass, no patched module: only public methods of this one model and its optimizers
-are wrapped, so that files it saves and clones of it are plain Keras. `optimizer.apply` sums gradients over
-ranks, `train_step` and `test_step` know the rows of the step, `get_metrics_result` sums the metrics' state,
-`make_train_function` judges the first batch, `compute_loss` weighs what is no mean over rows, `compile` sets the
-hooks again, `fit` and `evaluate` see to callbacks and errors.
+No strategy scope, no subclass, no patched module: only methods of this one model, its optimizers and its
+synchronized layers are wrapped, so that files it saves and clones of it are plain Keras. `optimizer.apply` sums
+gradients over ranks, `train_step` and `test_step` know the rows of the step, `get_metrics_result` sums the metrics'
+state, `make_train_function` judges the first batch, `compute_loss` weighs what is no mean over rows, `compile` sets
+the hooks again, `fit` and `evaluate` see to callbacks and errors.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from emberflow.strategies.data_parallel.loss_weighting import hook_loss
 from emberflow.strategies.data_parallel.metric_state import hook_metrics, reduce_logs
 from emberflow.strategies.data_parallel.model_checks import check_compiled, check_layers, optimizers_of
 from emberflow.strategies.data_parallel.replica import Replica, Step
+from emberflow.strategies.data_parallel.shared_statistics import hook_statistics
 from emberflow.strategies.transport.interface import Transport
 
 
@@ -87,6 +88,7 @@ def _follow_compile(replica: Replica) -> None:
     model = replica.model
     check_compiled(model, exact=replica.exact)
     check_layers(model, exact=replica.exact)
+    hook_statistics(replica)
     replica.is_prepared = False
     replica.kinds, replica.is_judged = None, False
     model.train_function = None  # what was traced before has no hooks
@@ -145,6 +147,7 @@ def _prepare(replica: Replica, data: Any) -> None:
                 tf.function(lambda batch: _build(replica, batch)).get_concrete_function(specs)
         if not replica.is_broadcast:
             check_layers(model, exact=replica.exact)
+            hook_statistics(replica)
             broadcast_model(replica)
     replica.is_prepared = True
 

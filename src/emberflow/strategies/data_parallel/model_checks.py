@@ -31,12 +31,6 @@ def check_compiled(model: Any, *, exact: bool) -> None:
 def check_layers(model: Any, *, exact: bool) -> None:
     """Refuse layers that would silently do something else than documented, or, if exact, than in one process."""
     for layer in layers_of(model):
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
-            raise ModelError(
-                "BatchNormalization cannot share its statistics over workers in each step. "
-                f"Received: synchronized=True in layer {layer.name!r}",
-                "Pass synchronized=False (statistics of the worker's own batch), or use LayerNormalization.",
-            )
         if exact and isinstance(layer, keras.layers.RNN) and layer.stateful:
             raise ModelError(
                 "A stateful RNN needs one fixed batch size, and rows that continue those of the batch before. "

@@ -31,7 +31,8 @@ class Step:
         self._batch_means = batch_means
         self._means_of_rows = {id(each) for each in replica.states_of_kind(Kind.MEAN)}
         weights = model.non_trainable_weights if is_training else []
-        floats = [each for each in weights if tf.as_dtype(each.dtype).is_floating]
+        shared = {id(each) for layer in replica.shared_layers for each in layer.non_trainable_variables}
+        floats = [each for each in weights if tf.as_dtype(each.dtype).is_floating and id(each) not in shared]
         self._statistics = [(each, tf.convert_to_tensor(each)) for each in floats]
 
     def note_total(self, total: Tensor) -> None:
@@ -84,6 +85,7 @@ class Replica:
         self.is_broadcast = False  # whether all ranks started from the chief's weights
         self.is_prepared = False  # whether all variables exist that a step reads before it runs
         self.has_trained = False  # whether there are moving statistics that were not averaged yet
+        self.shared_layers: list[Any] = []  # whose statistics are those of all ranks' rows in each step
         self.results: dict[str, Any] = {}  # of all ranks, when a training epoch or an evaluation last ended
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.stop_agreed = tf.Variable(0.0, trainable=False, name="stop_agreed")
