@@ -13,6 +13,7 @@ import tensorflow as tf
 from emberflow.errors import EmberflowError
 from emberflow.strategies.data_parallel.distribute import distribute
 from emberflow.strategies.data_parallel.probe import probe
+from emberflow.strategies.data_parallel.shared_statistics import HOOKED
 from tests.tensorflow import parallel_cases as cases
 from tests.tensorflow import parallel_term_cases as terms
 
@@ -35,7 +36,7 @@ def bits(model: Any) -> str:
 
 
 def saved_files_are_plain_keras(transport: Any, folder: str) -> dict[str, Any]:
-    model = distribute(fresh(transport.rank), transport)
+    model = distribute(fresh(transport.rank, cases.shared), transport)
     model.fit(rows(transport), epochs=1, verbose=0)
     path = Path(folder) / f"{transport.rank}"
     model.save(f"{path}.keras")
@@ -47,7 +48,12 @@ def saved_files_are_plain_keras(transport: Any, folder: str) -> dict[str, Any]:
     return {
         "loaded": bits(loaded) == bits(model),
         "iterations": int(loaded.optimizer.iterations),
-        "hooked": [name for name in ("train_step", "fit") for each in (loaded, clone) if name in vars(each)],
+        "hooked": [
+            name
+            for name in ("train_step", "fit", HOOKED)
+            for each in (loaded, clone)
+            if any(name in vars(layer) for layer in (each, *each.layers))
+        ],
         "served": bool(np.allclose(served.serve(x), model(x), atol=1e-6)),
         "predicted": model.predict(x[: transport.rank + 1], verbose=0).shape[0],
     }
