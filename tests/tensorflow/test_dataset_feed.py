@@ -11,6 +11,7 @@ from emberflow._feed.dataset import DatasetOptions, Shard
 from emberflow._feed.feed import Feed
 from emberflow._feed.file_source import rank_batches
 from emberflow._feed.parquet import Parquet
+from emberflow._feed.pipeline import place_ahead
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 from emberflow._feed.stream import Stream, first_facts
@@ -117,3 +118,38 @@ def test_a_trainer_that_stands_still_stops_the_feed(tmp_path: Path) -> None:
     next(iterator)
     assert len(asked) < 10
     assert feed.progress()["train"]["sink_seconds"] >= before
+
+
+def test_batches_placed_ahead_on_a_device_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "emberflow._feed.feed.first_gpu", lambda: "/CPU:0"
+    )  # where TensorFlow places as on a GPU
+    feed = Feed({"train": shard_of(tmp_path, [batch_of(0, 50), batch_of(50, 51)], "train")})
+    plain = [
+        ids_of(dataset) for dataset in [feed.dataset("train", DatasetOptions(batch_size=4))] for _ in (1, 2)
+    ]
+    placed = feed.dataset("train", DatasetOptions(batch_size=4, on_device=True))
+    assert [ids_of(placed), ids_of(placed)] == plain
+    assert sorted(plain[0]) == list(range(101))
+    assert plain[0] != plain[1]
+    assert (feed.position("train", steps=27).epoch, feed.position("train", steps=27).step) == (1, 1)
+    with pytest.raises(ConfigError, match="needs the number of steps trained"):
+        feed.position("train")
+
+
+def test_without_a_gpu_on_device_changes_nothing(tmp_path: Path) -> None:
+    feed = Feed({"train": shard_of(tmp_path, [batch_of(0, 10)], "train")})
+    batches = iter(
+        feed.dataset("train", DatasetOptions(batch_size=5, on_device=True)).map(lambda row: row["id"])
+    )
+    next(batches)
+    assert feed.position("train").step == 1
+
+
+@pytest.mark.parametrize(("rows", "batches"), [(1, 16), (1 << 20, 8), (1 << 30, 2)])
+def test_batches_that_wait_on_a_device_are_limited_by_bytes(rows: int, batches: int) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(tf.zeros([3, 2, 2], tf.float32))  # 8 bytes a row of a batch
+    placed = place_ahead(dataset, "/CPU:0", rows)
+    assert int(tf.get_static_value(placed._buffer_size)) == batches

@@ -62,6 +62,7 @@ class DatasetOptions:
         pad: How arrays of any length are padded, by column.
         alone: Whether the number of steps follows from this rank's rows only.
         first_epoch: The number of the first iteration's epoch, from which its order follows, without `start_at`.
+        on_device: Whether batches are placed on the GPU ahead of the step, where there is one.
     """
 
     batch_size: int | None = None
@@ -80,6 +81,7 @@ class DatasetOptions:
     pad: PadOptions = field(default_factory=PadOptions)
     alone: bool = False
     first_epoch: int = 0
+    on_device: bool = False
 
     def __post_init__(self) -> None:
         if self.features is None and (self.label is not None or self.weight is not None):

@@ -6,6 +6,7 @@ from typing import Any
 from emberflow._feed.arrays import RESERVED
 from emberflow._feed.dataset import DatasetOptions, Shard, TrackedDataset, make_dataset
 from emberflow._feed.feed_progress import Progress
+from emberflow._feed.pipeline import first_gpu, place_ahead
 from emberflow._feed.position import Contents, Position, contents_of
 from emberflow._feed.shards import Shards
 from emberflow._feed.stream import Stream, StreamDataset, make_stream_dataset
@@ -18,6 +19,7 @@ class Feed:
     def __init__(self, data: Mapping[str, Shard | Stream]) -> None:
         self._data = dict(data)
         self._datasets: dict[str, TrackedDataset | StreamDataset] = {}
+        self._read_ahead: dict[str, bool] = {}
         self._progress = {name: Progress() for name in data}
 
     @property
@@ -33,7 +35,13 @@ class Feed:
             self._datasets[name] = make_dataset(data, options, progress)
         else:
             self._datasets[name] = make_stream_dataset(data, options, progress)
-        return self._datasets[name].dataset
+        dataset = self._datasets[name].dataset
+        device = first_gpu() if options.on_device else None
+        self._read_ahead[name] = device is not None
+        if device is None:
+            return dataset
+        ranks = 1 if options.alone else len(data.facts.each)
+        return place_ahead(dataset, device, options.batch_size or (options.global_batch_size or 1) // ranks)
 
     def position(self, name: str, steps: int | None = None) -> Position:
         """Return the position of the consumer of the last dataset of this name; see `TrackedDataset.position`."""
@@ -42,6 +50,12 @@ class Feed:
             raise ConfigError(
                 f"A position needs a dataset. Received: name={name!r}, which has none yet.",
                 fix="Call ctx.dataset() first.",
+            )
+        if steps is None and self._read_ahead[name]:
+            raise ConfigError(
+                "The position of a dataset whose batches are placed on the GPU ahead of the step needs the number of "
+                f"steps trained. Received: steps=None, on_device=True in the dataset of {name!r}.",
+                fix="Pass ctx.position(steps=...), the steps trained since ctx.dataset(), or leave on_device out.",
             )
         return self._datasets[name].position(steps)
 

@@ -1,5 +1,6 @@
 """From windows of numpy arrays to a `tf.data.Dataset` of batches. Only this module of the feed uses TensorFlow."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from emberflow._feed.row_windows import TensorGroup
 from emberflow._feed.tensor_columns import Column
 
 PREFETCH = 4  # batches; a fixed number, so that a stopped trainer holds a known amount of memory
+DEVICE_BYTES = 64 << 20  # of batches that wait on a device; it has gigabytes
+_DEVICE_BATCHES = (2, 16)  # at least two, to copy one while the other is used
 
 Windows = Callable[[], Iterator[tuple[object, ...]]]
 Arrange = Callable[[dict[str, Any]], Any]
@@ -61,22 +64,53 @@ def make_batches(
 
     def split(*window: Any) -> Any:
         *arrays, bounds, tags = window
-
-        def cut(start: Any, stop: Any, tag: Any) -> Any:
-            return tag, arrange(_cut(groups, arrays, start, stop))
-
         # Vectors of length one: a slice takes them as they are, without another operation.
         starts, stops = bounds[:-1, tf.newaxis], bounds[1:, tf.newaxis]
-        return tf.data.Dataset.from_tensor_slices((starts, stops, tags)).map(cut)
+        steps_of_window = tf.data.Dataset.from_tensor_slices((starts, stops, tags))
+        return tf.data.Dataset.zip((steps_of_window, tf.data.Dataset.from_tensors(tuple(arrays)).repeat()))
+
+    # Not inside of `split`: TensorFlow would prepare it anew for the first batch of each epoch, some 25 ms in which
+    # the trainer waits.
+    def cut(step: Any, arrays: Any) -> Any:
+        start, stop, tag = step
+        return tag, arrange(_cut(groups, arrays, start, stop))
 
     # Our functions are graph operations as they stand; to translate them takes each node a tenth of a second or more.
     as_it_is = tf.autograph.experimental.do_not_convert
     whole = tf.data.Dataset.from_generator(windows, output_signature=specs).prefetch(1)
-    batches = whole.flat_map(as_it_is(split))
+    batches = whole.flat_map(as_it_is(split)).map(as_it_is(cut))
     if steps is not None:
         # This way tf.data knows the number of batches, and a shorter first iteration is no error.
         batches = batches.repeat().take(steps)
     return batches.prefetch(PREFETCH).map(as_it_is(consumed.note)).with_options(_options(tf))
+
+
+def first_gpu() -> str | None:
+    """Return the device that TensorFlow computes on in this process, if it is a GPU."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_logical_devices("GPU")
+    return str(gpus[0].name) if gpus else None
+
+
+def place_ahead(dataset: Any, device: str, rows: int) -> Any:
+    """Return a dataset whose batches, of so many rows, are on the device before they are asked for.
+
+    It must be the last transformation: TensorFlow has no others on devices.
+    """
+    import tensorflow as tf
+
+    least, most = _DEVICE_BATCHES
+    batches = max(least, min(most, DEVICE_BYTES // max(1, rows * _row_bytes(dataset.element_spec))))
+    return dataset.apply(tf.data.experimental.prefetch_to_device(device, batches))
+
+
+def _row_bytes(specs: Any) -> int:
+    """Return the bytes of a row of a batch; a dimension of any length counts as one."""
+    import tensorflow as tf
+
+    leaves = tf.nest.flatten(specs)
+    return sum(spec.dtype.size * math.prod(size or 1 for size in spec.shape[1:]) for spec in leaves)
 
 
 def _options(tf: Any) -> Any:

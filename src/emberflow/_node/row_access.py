@@ -43,6 +43,7 @@ class RowAccess:
         null_value: Mapping[str, Any] | None = None,
         pad_to: "Mapping[str, PadTo] | None" = None,
         pad_value: Mapping[str, Any] | None = None,
+        on_device: bool = False,
     ) -> Any:
         """Return this worker's rows as a ``tf.data.Dataset`` of whole batches.
 
@@ -72,6 +73,8 @@ class RowAccess:
                 or "batch" (of each batch; workers then differ). Without it the tensor is ragged. A row that is
                 longer than the length is an error.
             pad_value: What is added at the end, by column; 0 or an empty string if left out.
+            on_device: Place batches on this node's GPU ahead of the step; without a GPU it changes nothing. The
+                dataset must then be used as it is, without another transformation, and `position` needs `steps`.
         """
         from emberflow._feed.dataset import DatasetOptions
         from emberflow._feed.padding import PadOptions
@@ -93,6 +96,7 @@ class RowAccess:
             pad=PadOptions(pad_to=pad_to or {}, pad_value=pad_value or {}),
             alone=self._is_asynchronous,
             first_epoch=self._first_epoch,
+            on_device=on_device,
         )
         return self._rows_of(name).dataset(name, options)
 
