@@ -202,6 +202,7 @@ def test_a_process_without_descriptors_turns_strangers_away_and_goes_on(
     monkeypatch.setattr(acceptor_module, "_MOST", 100_000)
     with contextlib.closing(Server()) as server:
         client = socket.socket()  # the last that is opened here before the limit
+        client.bind(("127.0.0.2", 0))  # a client of the flood's address may be dropped, and has to try again
         with flood(server.port, at_once=600), limited_files(client.fileno() + 300):
             client.settimeout(WITHIN)
             client.connect(("127.0.0.1", server.port))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 PROGRAM = """
 import sys
+from emberflow.ml.estimator import KerasEstimator
 from emberflow.ml.model_outputs import ModelOutput
 from emberflow.ml.model import KerasModel
 from emberflow.ml.training import Trained
@@ -15,7 +16,10 @@ model = KerasModel(trained=Trained(keras_file=b"no model", history={"loss": [1.0
 copy = model.setPredictionCol("guess").copy()
 assert copy.getPredictionCol() == "guess"
 assert copy.history == {"loss": [1.0]}
-assert copy.extractParamMap()[copy.batchSize] == 1024
+assert not copy.isSet("batchSize")
+fitted = KerasEstimator(model=len, batchSize=8, predictionCol="guess")._model_of(model.trained)
+assert fitted.getPredictionCol() == "guess"
+assert not fitted.isSet("batchSize")  # that of the training would be slow
 print({"tensorflow", "keras"} & set(sys.modules))
 """
 

@@ -287,7 +287,10 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         """Return a KerasModel with the Params of this estimator."""
         model = KerasModel(trained=trained, result=result)
         model._resetUid(self.uid.replace("KerasEstimator", "KerasModel"))  # noqa: SLF001
-        return self._copyValues(model)
+        self._copyValues(model)
+        # That of the training; a call of the model takes as many rows as are fast.
+        model.clear(model.batchSize)
+        return model
 
     def _check_gpus(self) -> None:
         """Refuse several GPUs per worker: Keras trains on one, and the others would be idle."""

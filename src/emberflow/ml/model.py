@@ -44,8 +44,7 @@ class KerasModel(Model, ColumnParams, SavedStage):
 
     def __init__(self, *, trained: Trained, result: "Result | None" = None, versions: str = "") -> None:
         super().__init__()
-        self._setDefault(batchSize=32, gpusPerTask=0)
-        self._set(batchSize=1024)  # set, not a default: fit copies the estimator's defaults
+        self._setDefault(gpusPerTask=0)
         self.trained = trained
         self.result = result
         self.versions = versions
@@ -137,7 +136,7 @@ class KerasModel(Model, ColumnParams, SavedStage):
             KerasVersions(path=self.versions, model=self.keras()) if follows else self.keras(),
             inputs=inputs,
             outputs=outputs,
-            batch_size=self.getOrDefault("batchSize"),
+            batch_size=self.getOrDefault("batchSize") if self.isSet("batchSize") else None,
             gpus=self.getOrDefault("gpusPerTask"),
             dtypes={name: "uint8" for name in features if kinds.get(name) == "binary"},  # as in training
             pad_to=self.trained.pad_to,

@@ -95,7 +95,7 @@ class SavedModelTransformer(Model, ScoringParams, SavedStage):
         dtypes: The dtype of the numbers in binary columns, by column, if not the input's own.
         padTo: The length to which shorter arrays are padded, by column.
         padValue: What is added to them, by column; 0 or an empty string if not set.
-        batchSize: Rows in one call of the model.
+        batchSize: Rows in one call of the model; if not set, as many as fill some megabytes.
         gpusPerTask: GPUs of each task, its own, assigned by Spark's scheduler.
 
     Attributes:
@@ -127,7 +127,7 @@ class SavedModelTransformer(Model, ScoringParams, SavedStage):
         dtypes: Mapping[str, str] | None = None,
         padTo: Mapping[str, int] | None = None,
         padValue: Mapping[str, Any] | None = None,
-        batchSize: int = 1024,
+        batchSize: int | None = None,
         gpusPerTask: int = 0,
     ) -> None:
         super().__init__()

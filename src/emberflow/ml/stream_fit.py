@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from emberflow.ml.estimator import KerasEstimator
     from emberflow.ml.model import KerasModel
 
+OF_ONE_RUN = {"checkpoint_dir", "preload"}  # a stream has its own checkpoint, and nodes before it has rows
+
 
 @dataclass(frozen=True, kw_only=True)
 class Publishing:
@@ -147,7 +149,7 @@ def fit_stream(
     checkpoint = resolve_path(spark, checkpoint)
     publishing = replace(publishing, publish_to=resolve_path(spark, publishing.publish_to))
     training, data = training_of(estimator, stream)
-    options = {name: value for name, value in run_options(estimator).items() if name != "checkpoint_dir"}
+    options = {name: value for name, value in run_options(estimator).items() if name not in OF_ONE_RUN}
     template = estimator._model_of(Trained(keras_file=b"", history={}, outputs=()))  # noqa: SLF001 - internal to Emberflow
     with params_named():
         nodes = cluster(LearnFunction(training), spark=spark, **options)
