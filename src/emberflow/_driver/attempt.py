@@ -22,7 +22,7 @@ from emberflow._driver.events import (
 )
 from emberflow._driver.failures import FailureTracker
 from emberflow._driver.hub import Hub
-from emberflow._driver.job import Job
+from emberflow._driver.job import AttemptJob
 from emberflow._driver.node_reports import NodeReports
 from emberflow._driver.spark_errors import is_interrupted, translate
 from emberflow._driver.stalls import StallDetector, start_timeout_error
@@ -62,7 +62,7 @@ class Attempt:
         self,
         plan: RunPlan,
         hub: Hub,
-        job: Job,
+        job: AttemptJob,
         console: Console,
         metrics: MetricLog[Metric] | None = None,
         on_quit: Callable[[], None] = lambda: None,

@@ -48,8 +48,7 @@ class FailureTracker:
         """Note that the task of a node is gone, unless more is known of its end."""
         if rank not in self._outcomes:
             self.has_lost_task = True
-            node, is_live = self._plan.nodes[rank], self._plan.is_live
-            self.record(gone_outcome(node, self._host(rank), is_live=is_live))
+            self.record(gone_outcome(self._plan, rank, self._host(rank)))
 
     def record_lost(self, rank: int, problem: str, fix: str = "") -> None:
         """Note why a node is lost, unless its task has reported more than that it is gone."""

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.events import Events, JobFailed, JobRows, TasksRunning
@@ -20,6 +20,29 @@ from emberflow._task.task_spec import TaskSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+class AttemptJob(Protocol):
+    """What an attempt needs of whatever runs its tasks."""
+
+    def start(self) -> None:
+        """Start the tasks, or the first of them."""
+
+    def submit_next_stage(self, joined: int) -> None:
+        """Start further tasks, once so many have joined."""
+
+    def has_executors(self) -> bool:
+        """Tell whether tasks can run at all."""
+
+    def why_lost(self, rank: int) -> str:
+        """Return why the task of a rank was lost; "" where that is not known."""
+
+    @property
+    def loss_settle(self) -> float:
+        """Seconds within which it becomes known why a task is gone."""
+
+    def cancel(self) -> None:
+        """End the tasks."""
 
 
 class Job:

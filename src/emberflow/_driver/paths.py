@@ -57,7 +57,7 @@ def _working_folder() -> str | None:
     return None
 
 
-def with_resolved_paths(spark: "SparkSession", config: RunConfig) -> RunConfig:
+def with_resolved_paths(spark: "SparkSession | None", config: RunConfig) -> RunConfig:
     """Return the options of a run with the paths on shared storage resolved; `spool_dir` is local to each host."""
     return dataclasses.replace(
         config,

@@ -81,7 +81,7 @@ def read_data(data: Any) -> RunData:
     return RunData(frames=frames, files=files)
 
 
-def with_resolved_files(spark: "SparkSession", data: RunData) -> RunData:
+def with_resolved_files(spark: "SparkSession | None", data: RunData) -> RunData:
     """Return the data with the paths of file sources resolved."""
     return replace(
         data, files={name: with_resolved_path(spark, source) for name, source in data.files.items()}

@@ -101,6 +101,8 @@ def start_timeout_error(plan: RunPlan, joined: Collection[int], ready: Collectio
     absent = [node.name for node in plan.nodes if node.rank not in joined]
     unready = [node.name for node in plan.nodes if node.rank in joined and node.rank not in ready]
     reasons = []
+    if plan.launch == "manager":
+        return _tasks_missing(plan, absent, unready)
     fix = (
         "Wait until other jobs are done, see what your function's modules do on import, or raise "
         "start_timeout."
@@ -121,4 +123,15 @@ def start_timeout_error(plan: RunPlan, joined: Collection[int], ready: Collectio
     return StartTimeoutError(
         f"All nodes must be up within {plan.start_timeout:g} s. Received: {'; '.join(reasons)}.",
         fix=fix,
+    )
+
+
+def _tasks_missing(plan: RunPlan, absent: list[str], unready: list[str]) -> StartTimeoutError:
+    """Return the error for tasks that a cluster manager should have started."""
+    reasons = [f"nothing was heard of {', '.join(absent)}"] if absent else []
+    reasons += [f"{', '.join(unready)} started but did not get ready"] if unready else []
+    return StartTimeoutError(
+        f"All tasks must be up within {plan.start_timeout:g} s. Received: {'; '.join(reasons)}.",
+        fix="See what the cluster manager says of these tasks: no room for them, an image that cannot be pulled, "
+        "exit code 2 for a wrong key. Or raise --start-timeout.",
     )

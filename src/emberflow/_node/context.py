@@ -31,7 +31,7 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
 
     Attributes:
         rank: Global number of this node, from 0; the chief is 0.
-        role: "chief", "worker", "ps" or "evaluator".
+        role: "chief", "worker", "ps" or "evaluator"; without Spark also "dispatcher" or "data-worker".
         index: Number within the role.
         workers: How many nodes train, the chief included.
         ps: How many parameter servers there are.
@@ -60,6 +60,7 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
     _paths: PathRules = field(default_factory=PathRules, repr=False)
     _is_asynchronous: bool = field(default=False, repr=False)
     _allows_tf_servers: bool = field(default=True, repr=False)
+    _dispatchers: tuple[str, ...] = field(default=(), repr=False)
     _feed: "Feed | None" = field(default=None, repr=False)
     _live: "LiveFeeds | None" = field(default=None, repr=False)
     _over: threading.Event = field(repr=False)

@@ -76,7 +76,7 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
     live: LiveFeeds | None = None
     try:
         fn = None if preloads(spec) else _load(spec)
-        held = held_port(spec.plan.port_range)
+        held = held_port((spec.tf_port, spec.tf_port) if spec.tf_port else spec.plan.port_range)
         services = StrategyServices(spec)
         live = _live_feeds(spec, task)
         mine = {"tf": address_of(spec.host, held.port)} | services.endpoint | (live.endpoint if live else {})
@@ -181,7 +181,8 @@ def _context(
     live: "LiveFeeds | None",
 ) -> Context:
     me, plan = spec.me, spec.plan
-    config = tf_config_of(me, plan.nodes, [each["tf"] for each in endpoints])
+    addresses = [each["tf"] for each in endpoints]
+    config = tf_config_of(me, plan.nodes, addresses)
     if len(plan.nodes) > 1:
         os.environ["TF_CONFIG"] = json.dumps(config)
     services.join(endpoints, config)
@@ -219,6 +220,7 @@ def _context(
         _mirror=mirror,
         _is_asynchronous=plan.is_asynchronous,
         _allows_tf_servers=plan.allows_tf_servers,
+        _dispatchers=tuple(addresses[node.rank] for node in plan.nodes if node.role == "dispatcher"),
         _feed=rows,
         _live=live,
         _send=task.send,

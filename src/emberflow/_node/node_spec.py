@@ -50,6 +50,7 @@ class NodeSpec:
         fn_file: the file with it, where it is large.
         storage: Hadoop's settings, with which it opens URLs; they may hold secrets.
         live: How it takes rows where it belongs to a live cluster, else None.
+        tf_port: TensorFlow's port where others know it already; 0: any port that the plan allows.
     """
 
     me: Node
@@ -64,6 +65,7 @@ class NodeSpec:
     fn_file: LocalFile | None = None
     storage: StorageSettings = field(default_factory=StorageSettings)
     live: LiveSpec | None = None
+    tf_port: int = 0
 
 
 def send_spec(sock: socket.socket, spec: NodeSpec) -> None:

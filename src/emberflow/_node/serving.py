@@ -37,6 +37,7 @@ class Serving:
     _services: StrategyServices
     _mirror: Mirror
     _allows_tf_servers: bool
+    _dispatchers: tuple[str, ...]
     _is_asynchronous: bool
     _over: threading.Event
     _send: Callable[[Message], None]
@@ -156,6 +157,21 @@ class Serving:
         trainer = Coordinator(strategy, sources, self.workers, self._services.sharing.exchange_timeout)
         trainer.fit = mirrored_fit(trainer.fit, self._mirror, writes=True)  # type: ignore[method-assign]
         return trainer
+
+    def data_service(self) -> str:
+        """Return the address of this job's tf.data service, as ``tf.data.experimental.service.distribute`` takes it.
+
+        Only without Spark, where the job has the roles dispatcher and data-worker.
+        """
+        if not self._dispatchers:
+            raise ConfigError(
+                "ctx.data_service needs a tf.data service: a dispatcher and data workers. "
+                f"Received: role={self.role!r}, workers={self.workers}, ps={self.ps}, no dispatcher.",
+                fix="Add `dispatcher: {replicas: 1}` and `data-worker: {replicas: 2}` to the roles of the job's "
+                "description. A run on Spark has none: pass the address of one that runs elsewhere, or use "
+                "ctx.dataset.",
+            )
+        return f"grpc://{self._dispatchers[0]}"
 
     def serve(self) -> NoReturn:
         """Serve TensorFlow operations to the other nodes until chief and workers are done; never returns."""

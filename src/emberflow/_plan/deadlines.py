@@ -50,6 +50,13 @@ GPU_LOCK_TIMEOUT = 5.0  # The node of an attempt that has failed is being killed
 GPU_MEMORY_POLL = 0.2  # NVML has nothing to wait on.
 GPU_SAMPLE_INTERVAL = 5.0  # TensorFlow keeps its memory to the end: rare samples see its peak as well.
 
+# Tasks that a cluster manager starts, without Spark: `_managed`.
+
+MANAGED_START_TIMEOUT = 600.0  # Until all tasks are up: images are pulled, and pods wait for hosts.
+MANAGED_DIAL_PAUSE = 0.5  # Neither DNS nor a task that does not listen yet offers anything to wait on.
+VERDICT_TIMEOUT = 90.0  # Beyond evaluator_timeout: longer than an attempt takes to stop all of its tasks.
+VERDICT_SEND_TIMEOUT = 5.0  # A few hundred bytes: they wait only for a host that is gone.
+
 # Training: `strategies` and `ml`.
 
 PROGRESS_INTERVAL = 0.5  # A bar that changes twice per second looks alive; more would load the driver.

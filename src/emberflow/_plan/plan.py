@@ -11,7 +11,7 @@ from emberflow._plan.stages import Stage, stages_of
 from emberflow.config import EVALUATOR_TIMEOUT, EXCHANGE_TIMEOUT, JOIN_TIMEOUT, PortRange
 
 Rendezvous = Literal["driver", "barrier"]
-Launch = Literal["barrier", "independent"]
+Launch = Literal["barrier", "independent", "manager"]
 LogCopy = Literal["all", "no_noise", "none"]
 
 
@@ -46,7 +46,7 @@ class RunPlan:
             barrier (a second) where the driver cannot be dialled.
         launch: How Spark starts the nodes: "barrier", one stage whose tasks start all at the same time or not at all;
             "independent", tasks that start as executors come, where Spark refuses barriers: the driver waits until
-            all run, and admits one task per rank.
+            all run, and admits one task per rank; "manager": a cluster manager has started them, without Spark.
         launch_reason: Why it is this launch.
         driver_address: Host and port that tasks dial; None when the driver cannot be reached.
         start_timeout: Seconds until every node must have joined.

@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["chief", "worker", "ps", "evaluator"]
+Role = Literal["chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"]
+TF_ROLES: tuple[Role, ...] = (
+    "chief",
+    "worker",
+    "ps",
+)  # TensorFlow's cluster: its collectives would wait for others
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
-from emberflow._plan.roles import Node
+from emberflow._plan.roles import TF_ROLES, Node
 
 ClusterSpec = dict[str, list[str]]
 
@@ -23,9 +23,9 @@ class TFConfig(TypedDict):
 
 
 def cluster_spec_of(nodes: Sequence[Node], addresses: Sequence[str]) -> ClusterSpec:
-    """Return job name -> addresses in index order, without the evaluator.
+    """Return job name -> addresses in index order, without the evaluator and tf.data service.
 
-    The evaluator is not part of the training cluster: TensorFlow's collectives would wait for it.
+    These are not part of the training cluster: TensorFlow's collectives would wait for them.
 
     >>> from emberflow._plan.roles import assign_roles
     >>> cluster_spec_of(assign_roles(2, evaluator=True), ["a:1", "b:2", "c:3"])
@@ -33,7 +33,7 @@ def cluster_spec_of(nodes: Sequence[Node], addresses: Sequence[str]) -> ClusterS
     """
     spec: ClusterSpec = {}
     for node, address in zip(nodes, addresses, strict=True):
-        if node.role != "evaluator":
+        if node.role in TF_ROLES:
             spec.setdefault(node.role, []).append(address)
     return spec
 

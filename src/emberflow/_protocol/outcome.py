@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node
 from emberflow._protocol.codec import Message, read, to_json
 from emberflow.errors import (
@@ -29,6 +30,13 @@ from emberflow.errors import (
 TASK_GONE = "its Spark task exited without reporting a result: the executor or its Python worker was killed"
 ATTENDANT_GONE = (
     "its attendant, the process beside the executor that runs it, exited without reporting a result"
+)
+MANAGED_GONE = (
+    "its task ended without reporting a result: its process or container was killed, or its host is gone"
+)
+MANAGED_FIX = (
+    "See what the cluster manager says of that task, and its log; if memory ran out, raise `memory` of its role. The "
+    "next start continues from the last checkpoint."
 )
 REFUSALS = {kind.__name__: kind for kind in (ConfigError, DataError, ModelError, PeerError, StorageError)}
 # Errors of delivering a value that another attempt would raise again; anything else is a lost node.
@@ -222,10 +230,13 @@ def outcome_of(
     )
 
 
-def gone_outcome(node: Node, host: str, *, is_live: bool = False) -> Outcome:
-    """Return the outcome of a node whose Spark task, or attendant, exited without reporting a result."""
-    problem = ATTENDANT_GONE if is_live else TASK_GONE
-    return lost_outcome(node, host, problem=problem, cause=FailureCause.TASK_GONE)
+def gone_outcome(plan: RunPlan, rank: int, host: str) -> Outcome:
+    """Return the outcome of a node whose task, or attendant, exited without reporting a result."""
+    if plan.launch == "manager":
+        problem, fix = MANAGED_GONE, MANAGED_FIX
+    else:
+        problem, fix = ATTENDANT_GONE if plan.is_live else TASK_GONE, ""
+    return lost_outcome(plan.nodes[rank], host, problem=problem, fix=fix, cause=FailureCause.TASK_GONE)
 
 
 def lost_outcome(

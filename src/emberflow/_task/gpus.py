@@ -69,6 +69,16 @@ def claimed_by_nvml(
         yield held
 
 
+def count_free_gpus(visible: str | None = None) -> int:
+    """Return how many GPUs of this host or container no process uses; 0 where there is no NVML.
+
+    Args:
+        visible: CUDA_VISIBLE_DEVICES, if only some of them are to be counted.
+    """
+    nvml = load_nvml()
+    return 0 if nvml is None else sum(1 for _ in _free_gpus(nvml, visible))
+
+
 def _free_gpus(nvml: Any, executor_value: str | None) -> Iterator[str]:
     """Yield the UUIDs of GPUs that this executor may see and on which nothing runs."""
     names = _names_in(executor_value)

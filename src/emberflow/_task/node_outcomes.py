@@ -6,7 +6,7 @@ from emberflow._feed.source_errors import is_transient
 from emberflow._node.node_spec import NodeSpec
 from emberflow._plan import deadlines
 from emberflow._protocol.node_messages import NodeExited, Raised, Returned
-from emberflow._protocol.outcome import Ending, Outcome, describe_exit, describe_stop
+from emberflow._protocol.outcome import MANAGED_FIX, Ending, Outcome, describe_exit, describe_stop
 from emberflow._task.events import FeedFailed, NodeStopped, TaskEvent
 from emberflow._task.gpus import GpuMonitor
 from emberflow._task.node_monitor import NodeMonitor
@@ -103,6 +103,8 @@ class NodeOutcomes:
                 problem, fix = describe_exit(status)
             case _:
                 problem, fix = describe_exit(None)
+        if self._spec.plan.launch == "manager":
+            fix = MANAGED_FIX
         return self.make(Ending.LOST, monitor, problem=problem, fix=fix)
 
     def _fed(self) -> dict[str, Any]:

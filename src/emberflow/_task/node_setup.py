@@ -57,6 +57,7 @@ class Surroundings:
         executor: Process id of the executor's JVM.
         watched: Descriptors of processes that the node must not outlive.
         all_gather: Spark's exchange among the tasks of a stage; None where nodes meet at the driver only.
+        tf_port: TensorFlow's port, where a cluster manager has told it to all tasks.
     """
 
     host: str
@@ -64,6 +65,7 @@ class Surroundings:
     executor: int = 0
     watched: tuple[int, ...] = ()
     all_gather: AllGather | None = None
+    tf_port: int = 0
 
 
 def run_node(
@@ -106,6 +108,7 @@ def run_node(
             fn=spec.fn,
             storage=spec.storage,
             live=_live_spec(spec, surroundings) if plan.is_live else None,
+            tf_port=surroundings.tf_port,
         )
         try:
             check_here(plan)
@@ -184,7 +187,7 @@ def check_here(plan: RunPlan) -> None:
             fix="Unset spark.executor.pyspark.memory, and raise spark.executor.memoryOverhead instead.",
         )
     if plan.tensorboard:
-        _check_tensorboard()
+        check_tensorboard()
     if plan.checkpoints and not storage.exists(plan.checkpoints.probe):
         raise EmberflowError(
             f"it does not see the checkpoint folder {plan.checkpoints.folder} that the driver sees",
@@ -192,7 +195,8 @@ def check_here(plan: RunPlan) -> None:
         )
 
 
-def _check_tensorboard() -> None:
+def check_tensorboard() -> None:
+    """Refuse to show TensorBoard with a Python that cannot run it."""
     # TensorBoard takes pkg_resources from setuptools, which version 82 no longer has.
     for name in ("tensorboard", "pkg_resources"):
         if importlib.util.find_spec(name) is None:

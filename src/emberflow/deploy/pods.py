@@ -1,5 +1,6 @@
 """Pods of Kubernetes: containers, volumes and labels, the same for every target that makes pods."""
 
+from emberflow._managed.verdict import WRONG_INPUT
 from emberflow.deploy.documents import Document, without_none
 from emberflow.deploy.job import Job, Role, RoleName
 from emberflow.deploy.tasks import Cluster, Task, check_key, port_of, task_of
@@ -9,7 +10,9 @@ KEY_FOLDER = "/var/run/emberflow"
 GPU = "nvidia.com/gpu"
 INDEX = "$(EMBERFLOW_INDEX)"  # the kubelet expands it in the command, and in variables that come later
 INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-WRONG_ARGUMENTS = 2  # the exit code of a node that will not do better next time
+# Kubernetes mounts a secret for root and this group, which every process of the pod has whatever its user is.
+KEY_MODE = 0o440
+KEY_GROUP = {"fsGroup": 10001, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def labels_of(job: Job, role: RoleName | None = None) -> dict[str, str]:
@@ -41,6 +44,7 @@ def template_of(
         "restartPolicy": "Never",
         "subdomain": subdomain,
         "serviceAccountName": job.service_account,
+        "securityContext": dict(KEY_GROUP) if job.key_secret else None,
         "containers": [
             without_none(
                 {
@@ -95,7 +99,8 @@ def volumes_of(job: Job) -> list[Document]:
             )
         volumes.append({"name": f"secret-{place}", "secret": {"secretName": secret.name}})
     if job.key_secret:
-        source = {"secretName": job.key_secret.name, "items": [{"key": "key", "path": "key"}]}
+        items = [{"key": "key", "path": "key"}]
+        source = {"secretName": job.key_secret.name, "items": items, "defaultMode": KEY_MODE}
         volumes.append({"name": "emberflow-key", "secret": source})
     return volumes
 
@@ -133,7 +138,7 @@ def indexed_job_spec(job: Job, role: RoleName, template: Document, *, backoff_li
     replicas = job.roles[role].replicas
     wrong_arguments = {
         "action": "FailJob",
-        "onExitCodes": {"operator": "In", "values": [WRONG_ARGUMENTS]},
+        "onExitCodes": {"operator": "In", "values": [WRONG_INPUT]},
     }
     return {
         "completionMode": "Indexed",

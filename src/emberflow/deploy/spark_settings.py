@@ -5,6 +5,7 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from emberflow._managed.options import program_place
 from emberflow.deploy.job import NODE_COMMAND, Job, Volume
 from emberflow.deploy.memory import mebibytes
 from emberflow.deploy.placeholders import PLACEHOLDERS, fill
@@ -13,7 +14,6 @@ from emberflow.errors import ConfigError
 
 SPARK_VERSION = "4.3.0"
 JVM_MEMORY = "1g"  # of an executor's JVM; nodes are processes beside it
-NODE_FLAGS = ("--encrypt", "--allow-unencrypted")  # options of `emberflow.node` that have no value
 DISCOVERY_SCRIPT = "/opt/emberflow/gpus.sh"  # in the image of docker/Dockerfile
 
 
@@ -31,7 +31,7 @@ def application_of(job: Job) -> Application:
     >>> application_of(Job(name="a", image="b", args=("train.py:train", "--epochs", "3")))
     Application(file='train.py', args=('--epochs', '3'))
     """
-    words = _program_words(job.args) if job.command == NODE_COMMAND else (*job.command, *job.args)
+    words = job.args[program_place(job.args) :] if job.command == NODE_COMMAND else (*job.command, *job.args)
     for place, word in enumerate(words):
         file = word.partition(":")[0]
         if file.endswith(".py"):
@@ -40,18 +40,6 @@ def application_of(job: Job) -> Application:
         f"Spark submits a Python file. Received: args={list(job.args)}.",
         fix="Name your program in args: `args: [train.py:train]`.",
     )
-
-
-def _program_words(args: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments from the program on, without the node's own options before it.
-
-    >>> _program_words(("--encrypt", "--data", "rows.py:train", "train.py:train", "--epochs", "3"))
-    ('train.py:train', '--epochs', '3')
-    """
-    place = 0
-    while place < len(args) and args[place].startswith("--"):
-        place += 1 if "=" in args[place] or args[place] in NODE_FLAGS else 2
-    return args[place:]
 
 
 def _filled(job: Job, text: str) -> str:

@@ -9,6 +9,7 @@ from emberflow.deploy.tasks import check_key
 from emberflow.errors import ConfigError
 
 VERSION = "3.8"  # `docker stack deploy` still asks for one
+IMAGE_USER = "10001"  # of docker/Dockerfile
 GPU_KIND = "NVIDIA-GPU"  # the name under which the daemons of hosts with GPUs announce them
 
 
@@ -19,6 +20,9 @@ def render(job: Job) -> list[Document]:
     for task in tasks_of(job):
         service = service_of(job, task)
         service["deploy"] = _deploy(job, task.role)
+        for secret in service.get("secrets", ()):
+            if secret["source"] == KEY:  # readable for all by default
+                secret |= {"uid": IMAGE_USER, "gid": IMAGE_USER, "mode": 0o440}
         services[f"{task.role}-{task.index}"] = service
     return [
         without_none(
