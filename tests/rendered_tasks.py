@@ -116,7 +116,7 @@ def running(tasks: list[Task], folder: Path) -> Iterator[Running]:
     """Start all tasks, the last first, since they may come in any order; afterwards none is left."""
     found = Running(folder)
     try:
-        for task in reversed(local(tasks, folder)):
+        for task in reversed(tasks):
             found.start(task)
         yield found
     finally:

@@ -92,6 +92,7 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
         if live is not None:
             live.close()
         services.leave()  # the chief may wait for what this worker has learned
+        task.kept = services
         held.close()
         return _returned(spec, value, time.monotonic() - started, rows)
     except ServedError:

@@ -23,6 +23,7 @@ class TaskConnection:
 
     Attributes:
         over: Set when chief and workers are done.
+        kept: What must stay open until then, since other ranks may still be in their last exchange.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -31,6 +32,7 @@ class TaskConnection:
         self._asking = threading.Lock()
         self._replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.over = threading.Event()
+        self.kept: object = None
         self._lost: list[int] = []
         self._on_lost: list[Callable[[int], None]] = []
         self._losing = threading.Lock()

@@ -116,6 +116,9 @@ class Mount:
 class MountedSecret:
     source: str
     target: str
+    uid: str = "0"
+    gid: str = "0"
+    mode: int = 0o444
 
 
 @dataclass(frozen=True)
