@@ -145,7 +145,7 @@ def test_tasks_that_do_not_come_are_named(folder: Path, nothing_left: None) -> N
         assert "nothing was heard of worker 1" in tasks.output("worker-0")
     with running([worker], folder) as tasks:
         assert tasks.codes(SECONDS) == {"worker-1": 3}
-        assert "must be there within 2 s" in tasks.output("worker-1")
+        assert "must answer within 2 s" in tasks.output("worker-1")
 
 
 @pytest.mark.fault

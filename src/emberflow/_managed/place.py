@@ -50,6 +50,11 @@ class Place:
         return any(role in self.cluster for role in ("chief", "worker"))
 
     @property
+    def has_others(self) -> bool:
+        """Whether there are other tasks, with which this one shares a key; tensorboard counts too."""
+        return sum(map(len, self.cluster.values())) > 1
+
+    @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes of the cluster; the first worker is the chief where there is none, as in a run on Spark.
 

@@ -90,7 +90,7 @@ class Retries:
             log.info("waiting for %s (%s)", self._what, error)
         if time.monotonic() + deadlines.MANAGED_DIAL_PAUSE >= self._ends:
             raise ClusterError(
-                f"{self._what.capitalize()} must be there within {self._timeout:g} s. Received: {error}.",
+                f"{self._what[0].upper()}{self._what[1:]} must answer within {self._timeout:g} s. Received: {error}.",
                 fix="See whether the cluster manager has started that task, or raise --start-timeout.",
             ) from error
         time.sleep(deadlines.MANAGED_DIAL_PAUSE)  # neither DNS nor the other side says when it is ready

@@ -50,7 +50,7 @@ def run_task(command: NodeCommand, environment: Mapping[str, str]) -> Verdict:
         rank=place.rank,
         address=place.address,
         fn=fn,
-        key=read_key(environment) if len(nodes) > 1 else secrets.token_bytes(),
+        key=read_key(environment) if place.has_others else secrets.token_bytes(),
         chief_address=place.chief_address,
     )
     await_name(place.address[0], Retries(options.start_timeout, f"the name {place.address[0]} in DNS"))

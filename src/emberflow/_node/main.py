@@ -64,7 +64,8 @@ def main(control_fd: int, feed_fd: int) -> None:
     load_parts_late()
 
     ending = _work(spec, task, feed)
-    _flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     task.send(ending)
     task.over.wait()  # no node ends before all are done, or the others' collectives break
 
@@ -292,11 +293,6 @@ def _own_frames(error: BaseException) -> str:
     )
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(yours))]
     return "".join([*lines, f"{type(error).__module__}.{type(error).__qualname__}: {error.problem}\n"])
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
 
 
 if __name__ == "__main__":
