@@ -17,9 +17,9 @@ import pathlib, sys, threading
 
 def train(ctx):
     print("arguments", sys.argv[1:])
-    if ctx.role == "ps":
+    if ctx.role in ("ps", "evaluator"):
         ctx.wait_until_over()
-        print("the ps may leave")
+        print(f"the {ctx.role} may leave")
         return None
     everyone = ctx.all_gather(f"{ctx.role}-{ctx.index} is rank {ctx.rank}")
     if ctx.is_chief:
@@ -62,10 +62,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("target", ["docker-compose", "kubernetes"])
 def test_all_tasks_meet_and_end(folder: Path, target: str, nothing_left: None) -> None:
-    described = job("train", "--name={name}", "$5 $(HOME) {task_index}", chief=1, worker=2, ps=1)
+    described = job("train", "--name={name}", "$5 $(HOME) {task_index}", chief=1, worker=2, ps=1, evaluator=1)
     with running(local(tasks_of(described, target), folder), folder) as tasks:
         codes = tasks.codes(WITHIN)
-    assert codes == dict.fromkeys(("chief-0", "worker-0", "worker-1", "ps-0"), 0), tasks.outputs()
+    assert codes == dict.fromkeys(("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0"), 0), (
+        tasks.outputs()
+    )
     assert eval((folder / "met").read_text()) == [
         "chief-0 is rank 0",
         "worker-0 is rank 1",
@@ -73,6 +75,7 @@ def test_all_tasks_meet_and_end(folder: Path, target: str, nothing_left: None) -
     ]
     assert "[worker 2] arguments ['--name=small', '$5 $(HOME) 1']" in tasks.output("chief-0")
     assert "the ps may leave" in tasks.output("ps-0")
+    assert "the evaluator may leave" in tasks.output("evaluator-0")
 
 
 @pytest.mark.fault
@@ -146,6 +149,15 @@ def test_tasks_that_do_not_come_are_named(folder: Path, nothing_left: None) -> N
     with running([worker], folder) as tasks:
         assert tasks.codes(SECONDS) == {"worker-1": 3}
         assert "must answer within 2 s" in tasks.output("worker-1")
+
+
+@pytest.mark.fault
+def test_data_that_is_not_there_ends_all_with_code_2(folder: Path, nothing_left: None) -> None:
+    described = job("train", options=("--data", "nothing.parquet"), chief=1, worker=1, ps=1)
+    with running(local(tasks_of(described, "kubernetes"), folder), folder) as tasks:
+        codes = tasks.codes(SECONDS)
+    assert set(codes.values()) == {2}, tasks.outputs()
+    assert all("nothing.parquet" in tasks.output(name) for name in codes)
 
 
 @pytest.mark.fault

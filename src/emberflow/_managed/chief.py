@@ -4,7 +4,8 @@ import dataclasses
 import os
 import threading
 from argparse import Namespace
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 
 import cloudpickle
 
@@ -24,6 +25,7 @@ from emberflow._managed.run_connection import Order
 from emberflow._managed.run_server import RunServer
 from emberflow._managed.verdict import CLUSTER_FAILED, DONE, Verdict, verdict_of
 from emberflow._plan import deadlines
+from emberflow._plan.plan import CheckpointPlan
 from emberflow._plan.roles import Node
 from emberflow._task.gpus import count_free_gpus
 from emberflow.config import RunConfig
@@ -127,31 +129,44 @@ class ChiefTask:
             run_member(self._member, self._order, driver, log_copy="none")
 
 
-def lead(member: Member, order: Order) -> Verdict:
-    """Run the chief's node, and supervise all others until the last has ended; return how the run ended."""
+def lead(member: Member, make: Callable[[], Order]) -> Verdict:
+    """Run the chief's node, and supervise all others until the last has ended; return how the run ended.
+
+    Args:
+        member: The chief's own task.
+        make: Returns the order; where it cannot, all tasks are told why.
+    """
     host, port = member.chief_address
-    server = RunServer(cloudpickle.dumps(order))
     verdict = Verdict(code=CLUSTER_FAILED, text="The chief was told to end, and so its run has ended.")
-    ports = (port, port) if port else None
-    try:
-        with closing(Hub(host, member.key, len(member.nodes), ports)) as hub:
-            hub.on_values = server.admit
-            try:
-                verdict = _supervise(member, order, (host, hub.port), hub)
-            finally:
-                server.close(verdict)
-    finally:
-        if order.plan.checkpoints:
-            with suppress(EmberflowError):
-                drop_if_empty(order.plan.checkpoints)
+    with closing(Hub(host, member.key, len(member.nodes), (port, port) if port else None)) as hub:
+        server = RunServer()
+        hub.on_values = server.admit
+        try:
+            order = make()
+            server.publish(cloudpickle.dumps(order))
+            verdict = _supervise(member, order, (host, hub.port), hub)
+        except EmberflowError as error:
+            verdict = verdict_of(error)
+            server.refuse(tasks=len(member.nodes) - 1)
+        finally:
+            server.close(verdict)
     return verdict
 
 
 def _supervise(member: Member, order: Order, address: tuple[str, int], hub: Hub) -> Verdict:
     task = ChiefTask(member, order, address, hub.events)
-    with closing(task), Console(member.nodes, verbose=True) as console:
+    with ExitStack() as held:
+        if order.plan.checkpoints:
+            held.callback(_drop_checkpoints, order.plan.checkpoints)
+        held.callback(task.close)
+        console = held.enter_context(Console(member.nodes, verbose=True))
         try:
             ManagedAttempt(order.plan, hub, task, console).run()
         except EmberflowError as error:
             return verdict_of(error)
         return Verdict(code=DONE)
+
+
+def _drop_checkpoints(plan: CheckpointPlan) -> None:
+    with suppress(EmberflowError):
+        drop_if_empty(plan)

@@ -72,6 +72,8 @@ def take_part(member: Member, start_timeout: float) -> Verdict:
     while True:
         with closing(connect(member.chief_address, member.key, retries)) as run:
             order = run.order
+            if order is None:
+                return run.await_verdict(deadlines.REFUSAL_TIMEOUT + deadlines.VERDICT_TIMEOUT)
             if order.plan.nodes != member.nodes:
                 raise ConfigError(
                     f"All tasks of a run must know the same cluster. Received: {len(member.nodes)} tasks here, "

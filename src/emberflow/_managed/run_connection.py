@@ -39,13 +39,18 @@ class Order:
 
 
 class RunConnection:
-    """An authenticated connection to the chief; its first answer is the order."""
+    """An authenticated connection to the chief.
+
+    Attributes:
+        order: Its first answer; None where there is only a verdict, since the run cannot begin.
+    """
 
     def __init__(self, sock: SealedSocket, address: tuple[str, int]) -> None:
         self._sock = sock
         self._address = address_of(*address)
-        sock.settimeout(deadlines.SEND_TIMEOUT)
-        self.order: Order = pickle.loads(self._receive())
+        sock.settimeout(deadlines.ORDER_TIMEOUT)
+        data = self._receive()
+        self.order: Order | None = pickle.loads(data) if data else None
 
     def await_verdict(self, timeout: float | None) -> Verdict:
         """Return how the run ended, or, if the chief has gone without a word, that it was lost."""

@@ -13,13 +13,13 @@ from emberflow._protocol.sealed_socket import SealedSocket
 class RunServer:
     """Sends the order on each authenticated connection, and the verdict on all of them.
 
-    Args:
-        order: What every task needs to begin, as bytes.
+    Connections that come before the order wait for it.
     """
 
-    def __init__(self, order: bytes) -> None:
-        self._order = order
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._order = b""
+        self._is_decided = threading.Event()
+        self._changed = threading.Condition()
         self._told: set[SealedSocket] = set()
         self._threads: list[threading.Thread] = []
         self._is_closed = False
@@ -27,21 +27,33 @@ class RunServer:
     def admit(self, sock: SealedSocket) -> None:
         """Take over a connection; must not block."""
         thread = threading.Thread(target=self._tell, args=(sock,), name="emberflow-order", daemon=True)
-        with self._lock:
+        with self._changed:
             if self._is_closed:
                 sock.close()
                 return
             self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
             thread.start()
 
+    def publish(self, order: bytes) -> None:
+        """Send the order to all that have come, and that will come."""
+        self._order = order
+        self._is_decided.set()
+
+    def refuse(self, tasks: int) -> None:
+        """Send no order but, soon, the verdict; wait until so many tasks have come for it, but not for long."""
+        self._is_decided.set()
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._told) >= tasks, deadlines.REFUSAL_TIMEOUT)
+
     def close(self, verdict: Verdict) -> None:
         """Send the verdict to all, and close their connections."""
-        with self._lock:
+        self._is_decided.set()
+        with self._changed:
             self._is_closed = True
             threads = list(self._threads)
         for thread in threads:
             thread.join(deadlines.SEND_TIMEOUT)
-        with self._lock:
+        with self._changed:
             told, self._told = list(self._told), set()
         for sock in told:
             with suppress(OSError):
@@ -51,14 +63,16 @@ class RunServer:
             sock.close()
 
     def _tell(self, sock: SealedSocket) -> None:
+        self._is_decided.wait()
         try:
             sock.settimeout(deadlines.SEND_TIMEOUT)
             _send(sock, self._order)
         except OSError:
             sock.close()
             return
-        with self._lock:
+        with self._changed:
             self._told.add(sock)
+            self._changed.notify_all()
 
 
 def _send(sock: SealedSocket, data: bytes) -> None:

@@ -56,7 +56,7 @@ def run_task(command: NodeCommand, environment: Mapping[str, str]) -> Verdict:
     await_name(place.address[0], Retries(options.start_timeout, f"the name {place.address[0]} in DNS"))
     if member.rank:
         return take_part(member, options.start_timeout)
-    return lead(member, make_order(nodes, options))
+    return lead(member, functools.partial(make_order, nodes, options))
 
 
 def _work_of(place: Place, command: NodeCommand) -> Work:
@@ -90,7 +90,7 @@ def _run_alone(fn: Work, place: Place, options: Namespace) -> Verdict:
         key=secrets.token_bytes(),
         chief_address=LOOPBACK,
     )
-    return lead(member, make_order(ALONE, options))
+    return lead(member, functools.partial(make_order, ALONE, options))
 
 
 def _tensorboard(place: Place, options: Namespace, environment: Mapping[str, str]) -> Work:
