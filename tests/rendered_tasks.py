@@ -38,7 +38,7 @@ def tasks_of(job: Job, target: str) -> list[Task]:
     objects = objects_of(job, target)
     if target == "docker-compose":
         return list(_services(objects[0]))
-    return [task for each in objects if each["kind"] == "Job" for task in _pods(each)]
+    return [task for each in objects if each["kind"] in ("Job", "StatefulSet") for task in _pods(each)]
 
 
 def _services(compose: dict[str, Any]) -> Iterator[Task]:
@@ -51,8 +51,9 @@ def _pods(job: dict[str, Any]) -> Iterator[Task]:
     """Do what Kubernetes does: a pod for each index, with references to earlier variables expanded."""
     container = job["spec"]["template"]["spec"]["containers"][0]
     role = job["metadata"]["labels"]["app.kubernetes.io/component"]
-    for index in range(job["spec"]["completions"]):
-        env = {"JOB_COMPLETION_INDEX": str(index)}
+    counted = "completions" if job["kind"] == "Job" else "replicas"
+    for index in range(job["spec"][counted]):
+        env = {"JOB_COMPLETION_INDEX": str(index)} if job["kind"] == "Job" else {}
         for each in container["env"]:
             env[each["name"]] = _expanded(each["value"], env) if "value" in each else str(index)
         yield Task(f"{role}-{index}", tuple(_expanded(word, env) for word in container["command"]), env)

@@ -48,12 +48,16 @@ def coordinate(ctx: Any) -> float:
 
 def from_service(ctx: Any) -> None:
     """Take elements from tf.data service, which its data workers compute."""
+    elements(ctx.data_service())
+
+
+def elements(address: str) -> None:
     import tensorflow as tf
 
     service = tf.data.experimental.service
     policy = service.ShardingPolicy.DYNAMIC
     rows = tf.data.Dataset.range(100).map(lambda number: number * number)
-    rows = rows.apply(service.distribute(processing_mode=policy, service=ctx.data_service()))
+    rows = rows.apply(service.distribute(processing_mode=policy, service=address))
     Path("found").write_text(repr(sorted(int(number) for number in rows)))
 
 

@@ -1,6 +1,10 @@
 """The program side without Spark: renderings for Compose and Kubernetes, executed on this machine, train."""
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -104,6 +108,21 @@ def test_a_data_service_delivers_and_ends_with_the_chief(folder: Path, nothing_l
     assert codes == dict.fromkeys(("chief-0", "dispatcher-0", "data-worker-0", "data-worker-1"), 0), (
         tasks.outputs()
     )
+    assert eval((folder / "found").read_text()) == [number * number for number in range(100)]
+
+
+@pytest.mark.full
+def test_a_data_service_by_itself_runs_until_it_is_told_to_end(folder: Path, nothing_left: None) -> None:
+    described = job("from_service", dispatcher=1, data_worker=1)
+    placed = local(tasks_of(described, "tf-data-service"), folder)
+    with running(placed, folder) as tasks:
+        tasks.await_text("data-worker-0", "running", WITHIN)
+        address = json.loads(placed[0].env["EMBERFLOW_CLUSTER"])["dispatcher"][0]
+        user = ["-c", f"import managed_program as program; program.elements('grpc://{address}')"]
+        subprocess.run([sys.executable, *user], cwd=folder, check=True, timeout=WITHIN)
+        for name in tasks.processes:
+            tasks.kill(name, signal.SIGTERM)
+        assert set(tasks.codes(WITHIN).values()) == {143}, tasks.outputs()
     assert eval((folder / "found").read_text()) == [number * number for number in range(100)]
 
 

@@ -59,7 +59,7 @@ def _render(
     out: Path | None,
     example: bool,
 ) -> None:
-    from emberflow.deploy.loading import load, parse_all
+    from emberflow.deploy.loading import load, parse_all, read_text
     from emberflow.deploy.rendering import TARGETS, file_name
     from emberflow.deploy.rendering import render as rendered
 
@@ -75,7 +75,9 @@ def _render(
             "`emberflow render --example > job.yaml` writes a description.",
         )
     described = load(job, changes)
-    laid_over = [each for file in patches for each in parse_all(file.read_text(encoding="utf-8"), str(file))]
+    fix = "Name a YAML file of changes to the rendered objects."
+    texts = {str(file): read_text(file, "patch", fix) for file in patches}
+    laid_over = [each for file, text in texts.items() for each in parse_all(text, file)]
     text = rendered(described, target, patches=laid_over)
     if out is None:
         typer.echo(text, nl=False)

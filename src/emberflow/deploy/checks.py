@@ -163,6 +163,6 @@ def _check_mount(path: str, mount: str, seen: dict[str, str]) -> None:
         )
     folder = mount.rstrip("/")
     if folder in seen:
-        fix = f"{seen[folder]} is mounted there: choose another folder."
-        raise wrong(f"{path}.mount", "a folder of its own", mount, fix[0].upper() + fix[1:])
+        fix = f"Choose another folder: {seen[folder]} is mounted there."
+        raise wrong(f"{path}.mount", "a folder of its own", mount, fix)
     seen[folder] = path

@@ -20,14 +20,18 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Job:
         path: A local file.
         changes: Fields that are set differently, as ``roles.worker.replicas=8``; ``=null`` removes one.
     """
+    fix = "Name a file, or write one: emberflow render --example > job.yaml"
+    return job_of(parse(read_text(path, "description", fix), str(path)), changes)
+
+
+def read_text(path: str | Path, what: str, fix: str) -> str:
+    """Return the text of a file; where there is none, the error says what it was to be."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"The description cannot be read: {error}. Received: path={str(path)!r}.",
-            fix="Name a file, or write one: emberflow render --example > job.yaml",
+            f"The {what} cannot be read: {error}. Received: path={str(path)!r}.", fix=fix
         ) from error
-    return job_of(parse(text, str(path)), changes)
 
 
 def job_of(values: Any, changes: Sequence[str] = ()) -> Job:

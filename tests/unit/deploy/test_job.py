@@ -45,7 +45,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"env": {"A-B": "1"}}, "`env.A-B` must be named", "A_B"),
     ({"env": {"TF_CONFIG": "{}"}}, "`env.TF_CONFIG` is set by the rendering", "Leave it out"),
     ({"env": {"EPOCHS": 3}}, "`env.EPOCHS` must be text", '"3"'),
-    ({"volumes": [VOLUME, VOLUME | {"name": "more"}]}, "`volumes[1].mount` must be a folder", "Volumes[0]"),
+    ({"volumes": [VOLUME, VOLUME | {"name": "more"}]}, "`volumes[1].mount` must be a folder", "volumes[0]"),
     ({"volumes": [VOLUME, VOLUME | {"mount": "/b"}]}, "`volumes[1].name`", "differently"),
     ({"volumes": [{"name": "data", "mount": "/data"}]}, "`volumes[0]` must be a claim", "temporary: true"),
     ({"volumes": [VOLUME | {"mount": "data"}]}, "`volumes[0].mount` must be an absolute path", "/data"),
