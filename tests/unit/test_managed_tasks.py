@@ -186,6 +186,21 @@ def test_the_next_start_finds_the_checkpoints(folder: Path, nothing_left: None) 
         assert found in tasks.output("worker-1")
 
 
+@pytest.mark.fault
+def test_a_task_that_is_started_again_too_early_joins_the_next_run(folder: Path, nothing_left: None) -> None:
+    chief, worker = local(tasks_of(job("hang", worker=2), "docker-compose"), folder)
+    with running([chief, worker], folder) as tasks:
+        tasks.await_text("worker-0", "[worker 1] at work", WITHIN)
+        first = tasks.processes["worker-1"]
+        early = Task("early", worker.command, worker.env)
+        tasks.start(early)
+        tasks.await_text("early", "it still ends the run before", WITHIN)
+        first.kill()
+        assert tasks.processes["worker-0"].wait(SECONDS) == 3, tasks.outputs()
+        tasks.start(chief)
+        tasks.await_text("early", "at work", WITHIN)
+
+
 def test_tf_config_alone_is_enough(folder: Path, nothing_left: None) -> None:
     described = local(tasks_of(job("train", chief=1, worker=1), "kubernetes"), folder)
     tasks = Running(folder)

@@ -90,7 +90,8 @@ def _run_alone(fn: Work, place: Place, options: Namespace) -> Verdict:
         key=secrets.token_bytes(),
         chief_address=LOOPBACK,
     )
-    return lead(member, functools.partial(make_order, ALONE, options))
+    without_gpus = Namespace(**vars(options) | {"gpus": 0})  # they belong to the training
+    return lead(member, functools.partial(make_order, ALONE, without_gpus))
 
 
 def _tensorboard(place: Place, options: Namespace, environment: Mapping[str, str]) -> Work:
