@@ -46,6 +46,17 @@ def coordinate(ctx: Any) -> float:
     return losses[-1]
 
 
+def average(ctx: Any) -> None:
+    """Train each worker alone, and average with the others on the parameter server."""
+    model = build()
+    model.compile(optimizer=keras.optimizers.SGD(0.05), loss="mse")
+    averaging = ctx.periodic(model, interval=2)
+    rows = ctx.dataset("train", features="x", label="y", batch_size=16)
+    model.fit(rows, epochs=2, callbacks=[averaging], verbose=0)
+    averaging.finish()
+    np.savez(Path(f"averaged-{ctx.rank}.npz"), *model.get_weights())
+
+
 def from_service(ctx: Any) -> None:
     """Take elements from tf.data service, which its data workers compute."""
     elements(ctx.data_service())

@@ -49,9 +49,9 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
-def train(folder: Path, target: str, workers: int) -> list[list[np.ndarray]]:
+def train(folder: Path, target: str, workers: int, *more: str) -> list[list[np.ndarray]]:
     """Train data-parallel on so many workers; return the weights of each."""
-    options = ("--data", "train=rows.parquet", "--checkpoint-dir", "saved")
+    options = ("--data", "train=rows.parquet", "--checkpoint-dir", "saved", *more)
     described = job("train", str(ROWS // workers), options=options, worker=workers)
     with running(local(tasks_of(described, target), folder), folder) as tasks:
         assert set(tasks.codes(WITHIN).values()) == {0}, tasks.outputs()
@@ -85,6 +85,25 @@ def test_chief_worker_and_ps_train(folder: Path, target: str, nothing_left: None
         assert tasks.codes(WITHIN) == {"chief-0": 0, "worker-0": 0, "ps-0": 0}, tasks.outputs()
     assert "losses" in tasks.output("chief-0")
     assert (folder / "weights.npz").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("more", [("--encrypt",), ("--transport", "collectives")])
+def test_other_options_give_the_same_weights(
+    folder: Path, more: tuple[str, ...], one_process: list[np.ndarray], nothing_left: None
+) -> None:
+    for weights in train(folder, "docker-compose", 2, *more):
+        for mine, expected in zip(weights, one_process, strict=True):
+            np.testing.assert_allclose(mine, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.full
+def test_workers_average_on_a_ps(folder: Path, nothing_left: None) -> None:
+    options = ("--data", "rows.parquet", "--strategy", "periodic")
+    described = job("average", options=options, chief=1, worker=1, ps=1)
+    with running(local(tasks_of(described, "kubernetes"), folder), folder) as tasks:
+        assert set(tasks.codes(WITHIN).values()) == {0}, tasks.outputs()
+    assert sorted(path.name for path in folder.glob("averaged-*")) == ["averaged-0.npz", "averaged-1.npz"]
 
 
 def test_the_program_and_the_description_of_the_page_train(folder: Path, nothing_left: None) -> None:

@@ -4,6 +4,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from emberflow.deploy import Job, Role, Secret
@@ -108,6 +109,18 @@ def test_a_killed_task_ends_all_others(folder: Path, killed: str, nothing_left: 
     for name in codes.keys() - {killed}:
         assert named in tasks.output(name)
         assert "Spark" not in tasks.output(name)
+
+
+def test_the_key_is_in_no_argument_variable_or_log(folder: Path, nothing_left: None) -> None:
+    with running(local(tasks_of(job("hang", worker=2), "docker-compose"), folder), folder) as tasks:
+        for name in tasks.processes:
+            tasks.await_text(name, "at work", WITHIN)
+        found = [psutil.Process(process.pid) for process in tasks.processes.values()]
+        found += [child for process in found for child in process.children(recursive=True)]
+        texts = [repr((process.cmdline(), process.environ())) for process in found]
+        key = (folder / "run.key").read_text()
+    assert len(found) == 6  # of each worker the task, its keeper and its node
+    assert not [text for text in (*texts, tasks.outputs()) if key in text]
 
 
 @pytest.mark.fault
