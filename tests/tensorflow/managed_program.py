@@ -70,7 +70,3 @@ def elements(address: str) -> None:
     rows = tf.data.Dataset.range(100).map(lambda number: number * number)
     rows = rows.apply(service.distribute(processing_mode=policy, service=address))
     Path("found").write_text(repr(sorted(int(number) for number in rows)))
-
-
-def without_service(ctx: Any) -> None:
-    ctx.data_service()

@@ -36,6 +36,9 @@ def hang(ctx):
     print("at work")
     threading.Event().wait()
 
+def use_service(ctx):
+    ctx.data_service()
+
 def save(ctx):
     found = ctx.latest_checkpoint()
     print("found", found and found.step)
@@ -189,6 +192,13 @@ def test_wrong_variables_end_with_code_2(folder: Path, change: dict[str, str], e
     assert tasks.codes(WITHIN) == {"worker-1": 2}
     assert expected in tasks.output("worker-1")
     assert "Traceback" not in tasks.output("worker-1")
+
+
+def test_a_job_without_a_dispatcher_has_no_data_service(folder: Path, nothing_left: None) -> None:
+    with running(local(tasks_of(job("use_service", worker=1), "kubernetes"), folder), folder) as tasks:
+        assert tasks.codes(WITHIN) == {"worker-0": 1}
+    assert "ctx.data_service needs a tf.data service" in tasks.output("worker-0")
+    assert "dispatcher: {replicas: 1}" in tasks.output("worker-0")
 
 
 def test_the_next_start_finds_the_checkpoints(folder: Path, nothing_left: None) -> None:

@@ -25,7 +25,7 @@ from emberflow._task.events import QuitError
 from emberflow._task.node_setup import Surroundings, run_node
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValueClient, ValuePlan
-from emberflow.errors import ConfigError, PeerError
+from emberflow.errors import ClusterError, ConfigError, PeerError
 
 log = logging.getLogger("emberflow")
 
@@ -104,10 +104,19 @@ def join(member: Member, address: tuple[str, int]) -> SealedSocket | None:
 
 
 def follow_run(chief_address: tuple[str, int], key: bytes, start_timeout: float, ctx: Any) -> None:  # noqa: ARG001
-    """Wait until the chief's run has ended, however it ends; a node of the role tensorboard calls this."""
+    """Wait until the chief's run has ended; a node of the role tensorboard calls this.
+
+    Raises:
+        ClusterError: The run has failed: its tasks are started again, and this one with them.
+    """
     retries = Retries(start_timeout, f"the chief at {address_of(*chief_address)}")
     with closing(connect(chief_address, key, retries)) as run:
-        run.await_verdict(None)  # as long as the training; a host that vanishes is noticed by the kernel
+        verdict = run.await_verdict(None)  # as long as the training; the kernel notices a host that vanishes
+    if verdict.code:
+        first_line = verdict.text.partition("\n")[0]
+        raise ClusterError(
+            f"The run whose logs were shown has failed. Received: {first_line}", fix="See the chief's log."
+        )
 
 
 def run_member(member: Member, order: Order, driver: SealedSocket, log_copy: LogCopy) -> None:
