@@ -31,5 +31,7 @@ def serve_data(dispatcher: str, address: str, port: int, ctx: Context) -> None:
 
 
 def _serve_until_over(ctx: Context, server: Any) -> None:
-    ctx._send(Serving(f"tf.data service, {type(server).__name__}"))  # noqa: SLF001 - internal to Emberflow
+    """Wait for the end of the training; a service by itself, which is a cluster of one, runs until it is ended."""
+    if not ctx.is_chief:
+        ctx._send(Serving(f"tf.data service, {type(server).__name__}"))  # noqa: SLF001 - internal to Emberflow
     ctx.wait_until_over()
