@@ -56,9 +56,7 @@ MANAGED_START_TIMEOUT = 600.0  # Until all tasks are up: images are pulled, and 
 MANAGED_DIAL_PAUSE = 0.5  # Neither DNS nor a task that does not listen yet offers anything to wait on.
 VERDICT_TIMEOUT = 90.0  # Beyond evaluator_timeout: longer than an attempt takes to stop all of its tasks.
 ORDER_TIMEOUT = 300.0  # The chief lists all files first: thousands of them on an object store.
-REFUSAL_TIMEOUT = (
-    60.0  # Tasks that start a minute after the chief hear why it does not begin; later ones time out.
-)
+REFUSAL_TIMEOUT = 60.0  # Tasks that start a minute later still hear why the chief does not begin.
 VERDICT_SEND_TIMEOUT = 5.0  # A few hundred bytes: they wait only for a host that is gone.
 
 # Training: `strategies` and `ml`.
