@@ -224,6 +224,10 @@ class Counting:
         self.sums += 1
         return list(self._transport.sum(tensors))
 
+    def average(self, head: Any, tensors: list[Any]) -> Any:
+        self.sums += 1
+        return self._transport.average(head, tensors)
+
 
 def exchanges_of_a_step(transport: Any, folder: str) -> list[int]:
     """How many sums a training step takes: of a mean, and of a mean with an added sum."""

@@ -63,6 +63,7 @@ VERDICT_SEND_TIMEOUT = 5.0  # A few hundred bytes: they wait only for a host tha
 
 PROGRESS_INTERVAL = 0.5  # A bar that changes twice per second looks alive; more would load the driver.
 RING_WAITING_GRACE = 1.0  # A neighbour that is alive says so within this, after its own timeout.
+EXCHANGE_END_TIMEOUT = 5.0  # The thread that exchanges gradients finds its connections closed.
 GOODBYE_TIMEOUT = 10.0  # A rank that never comes to the last exchange must not keep the others.
 LAST_STEP_TIMEOUT = 600.0  # The chief's steps in flight end before its function returns.
 EVALUATION_INTERVAL = 1.0  # An evaluator looks for new checkpoints so often: a listing of one folder.

@@ -1,7 +1,8 @@
 """One reduction of all gradients, weighted by rows, before anything is clipped or accumulated.
 
 Keras gives each rank the mean over its own rows, so the gradient of one process over all rows is the sum of
-`rows * gradient` over ranks, divided by the sum of `rows`. Both sums and the request to stop go together.
+`rows * gradient` over ranks, divided by the sum of `rows`: an average with `rows` as weights. The request to stop
+goes with the rows.
 """
 
 from collections.abc import Sequence
@@ -31,17 +32,14 @@ def reduce_gradients(replica: Replica, grads: list[Any]) -> list[Any]:
     rows = tf.constant(1.0) if step is None else step.rows
     head = tf.stack([rows, replica.stop_requested])
     dense = {place: grad for place, grad in enumerate(grads) if tf.is_tensor(grad) and not _is_sparse(grad)}
-    weighted = [
-        tf.math.multiply_no_nan(_wide(grad), tf.cast(rows, _wide_type(grad))) for grad in dense.values()
-    ]
-    head, *sums = replica.transport.sum([head, *weighted])
-    total, stop = head[0], head[1]
+    totals, averages = replica.transport.average(head, list(dense.values()))
+    total, stop = totals[0], totals[1]
     replica.stop_agreed.assign(tf.maximum(replica.stop_agreed, stop))
     if step is not None:
         step.note_total(total)
     reduced = list(grads)
-    for (place, grad), grad_sum in zip(dense.items(), sums, strict=True):
-        reduced[place] = _divided(grad_sum, total, grad.dtype)
+    for place, average in zip(dense, averages, strict=True):
+        reduced[place] = average
     for place, grad in enumerate(grads):
         if _is_sparse(grad):
             reduced[place] = _gather_slices(replica, grad, rows, total)

@@ -17,6 +17,7 @@ from emberflow.config import EXCHANGE_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array, Tensor
 from emberflow.strategies.transport.nccl_errors import nccl_error
+from emberflow.strategies.transport.weighted_sums import average_by_sum
 
 _GROUP = 1
 _SUMMABLE = (tf.float32, tf.float64, tf.int64)  # not int32: TensorFlow refuses to reduce it on GPUs
@@ -74,6 +75,10 @@ class Collectives:
             tf.cast(tf.ensure_shape(tf.reshape(sums[place], tf.shape(tensor)), tensor.shape), tensor.dtype)
             for place, tensor in enumerate(given)
         ]
+
+    def average(self, head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return the sum of `head` and the average of each tensor, weighted by the first number of `head`."""
+        return average_by_sum(self.sum, head, tensors)
 
     def gather(self, tensor: Tensor) -> Tensor:
         """Return all ranks' slices one after the other in rank order; first dimensions may differ."""

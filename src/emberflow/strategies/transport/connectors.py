@@ -105,7 +105,8 @@ class RingConnector:
 
     def connect(self) -> "Transport":
         """Connect to both neighbours."""
-        from emberflow.strategies.transport.ring import Listener, Ring
+        from emberflow.strategies.transport.ring import Ring
+        from emberflow.strategies.transport.ring_joining import Listener
 
         return Ring.connect(
             Listener(address=self._address, sock=self._listener),

@@ -32,6 +32,14 @@ class Transport(Protocol):
     def sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over all ranks, the same bits on each rank."""
 
+    def average(self, head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return the sum of `head` and the average of each tensor over all ranks, the same bits on each rank.
+
+        The first number of `head`, a float32 vector, is the weight of this rank: a rank of weight 0 counts as if it
+        had no tensors, whatever they hold. Inside a graph a tensor may be sent while others are still computed,
+        the last ones first.
+        """
+
     def gather(self, tensor: Tensor) -> Tensor:
         """Return all ranks' slices one after the other in rank order; first dimensions may differ."""
 

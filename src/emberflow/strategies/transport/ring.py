@@ -6,44 +6,23 @@ number of ranks. This file uses numpy arrays only; `sum` and `gather` import Ten
 """
 
 import contextlib
-import queue
-import socket
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from emberflow._feed.buffer_pool import BufferPool
-from emberflow._plan import deadlines
 from emberflow._protocol import sockets
-from emberflow._protocol.acceptor import Acceptor
-from emberflow._protocol.handshake import HandshakeTimeoutError
 from emberflow._protocol.sealed import CHUNK
-from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
+from emberflow.strategies.transport.bucket_exchange import BucketExchange
+from emberflow.strategies.transport.buckets import BUCKET_BYTES
 from emberflow.strategies.transport.interface import Array, Tensor
-from emberflow.strategies.transport.packed_arrays import pack
+from emberflow.strategies.transport.packed_arrays import divide, pack
+from emberflow.strategies.transport.ring_joining import Listener, neighbours
 from emberflow.strategies.transport.ring_link import RingLink
 
 _SMALL = 1 << 14  # bytes; up to here one round with all data is faster than two rounds with parts of it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listener:
-    """A rank's listening socket, until its left neighbour has connected.
-
-    Attributes:
-        address: ``host:port``, which the other ranks must know.
-    """
-
-    address: str
-    sock: socket.socket
-
-    def close(self) -> None:
-        """Stop listening. May be called twice."""
-        self.sock.close()
 
 
 class Ring:
@@ -55,6 +34,8 @@ class Ring:
         self._link = link
         self._pool = BufferPool()
         self._scratch = memoryview(bytearray(CHUNK))
+        self.bucket_bytes = BUCKET_BYTES
+        self.bucket_exchange = BucketExchange(self)
 
     @staticmethod
     def listen(host: str) -> Listener:
@@ -89,7 +70,7 @@ class Ring:
         with contextlib.closing(listener):
             if ranks == 1:
                 return cls(rank, 1, None)
-            left, right = _neighbours(listener, addresses, rank, key, timeout)
+            left, right = neighbours(listener, addresses, rank, key, timeout)
         link = RingLink(
             rank=rank,
             addresses=addresses,
@@ -105,16 +86,18 @@ class Ring:
         """Why the ring failed; every later call raises it."""
         return None if self._link is None else self._link.failure
 
-    def all_reduce(self, array: Array, tag: int = 0) -> None:
+    def all_reduce(self, array: Array, tag: int = 0, divisor: float = 1.0) -> None:
         """Replace a contiguous one-dimensional array by its sum over all ranks, the same bits on each.
 
-        The tag identifies what is summed; ranks with different tags are out of step.
+        The tag identifies what is summed; ranks with different tags are out of step. A sum is divided where it is
+        complete, before it is sent to the others, so that each rank divides only its own part.
         """
         link = self._ready()
         if link is None or array.size == 0:
             return
         if array.nbytes <= _SMALL:
             self._sum_small(array, tag)
+            divide(array, divisor)
             return
         parts = [
             array[i * array.size // self.ranks : (i + 1) * array.size // self.ranks]
@@ -126,6 +109,7 @@ class Ring:
             link.expect(part.nbytes)
             self._add_into(part, link)
             link.flush()
+        divide(parts[(self.rank + 1) % self.ranks], divisor)
         for hop in range(self.ranks - 1):
             part = parts[(self.rank - hop) % self.ranks]
             link.send(_bytes(parts[(self.rank - hop + 1) % self.ranks]), tag)
@@ -144,6 +128,28 @@ class Ring:
             shapes = sum((place + 1) * arrays[place].size for place in places)
             self.all_reduce(whole, shapes)
         return [sums[place] for place in range(len(arrays))]
+
+    def average_arrays(self, head: Array, arrays: Sequence[Array]) -> list[Array]:
+        """Return the sum of `head` and the averages of arrays of one type, weighted by the first number of `head`."""
+        weights = [1.0] + [float(head[0])] * len(arrays)
+        with np.errstate(over="ignore", invalid="ignore"):  # as in TensorFlow: gradients may overflow
+            whole, (totals, *averages) = pack([head, *arrays], arrays[0].dtype, self._pool, weights)
+            self.all_reduce(whole, whole.size + len(arrays))
+            for average in averages:
+                divide(average, float(totals[0]))
+        return [totals.astype(head.dtype), *averages]
+
+    def average_bucket(self, arrays: Sequence[Array], weight: float, total: float, tag: int) -> list[Array]:
+        """Return the averages of arrays of one type; the sum of all ranks' weights is known."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole, averages = pack(arrays, arrays[0].dtype, self._pool, [weight] * len(arrays))
+            self.all_reduce(whole, tag + whole.size, total)
+        return averages
+
+    def abandon(self, what: str) -> PeerError:
+        """Tell the other ranks that this one cannot continue; return the error for all later calls."""
+        assert self._link is not None  # noqa: S101 - one rank exchanges nothing
+        return self._link.fail(self.rank, what)
 
     def all_gather(self, array: Array, tag: int = 0) -> list[Array]:
         """Return each rank's array, flat, in rank order; sizes may differ."""
@@ -165,6 +171,12 @@ class Ring:
 
         return sum_tensors(self, tensors)
 
+    def average(self, head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return the sum of `head` and the average of each tensor, weighted by the first number of `head`."""
+        from emberflow.strategies.transport.ring_ops import average_tensors
+
+        return average_tensors(self, head, tensors)
+
     def gather(self, tensor: Tensor) -> Tensor:
         """Return all ranks' slices one after the other in rank order; first dimensions may differ."""
         from emberflow.strategies.transport.ring_ops import gather_tensor
@@ -175,6 +187,7 @@ class Ring:
         """Disconnect. May be called twice."""
         if self._link is not None:
             self._link.close()
+            self.bucket_exchange.close()
 
     def _ready(self) -> RingLink | None:
         if self._link is not None and self._link.failure is not None:
@@ -199,61 +212,3 @@ class Ring:
 
 def _bytes(array: Array) -> memoryview:
     return array.view(np.uint8).data if array.size else memoryview(b"")
-
-
-def _purpose(rank: int, ranks: int) -> str:
-    return f"ring {rank} -> {(rank + 1) % ranks} of {ranks}"
-
-
-def _neighbours(
-    listener: Listener, addresses: Sequence[str], rank: int, key: bytes, timeout: float
-) -> tuple[SealedSocket, SealedSocket]:
-    """Connect to the right neighbour while the left one connects to us; return both connections."""
-    ranks = len(addresses)
-    deadline = time.monotonic() + timeout
-    arrived: queue.SimpleQueue[SealedSocket] = queue.SimpleQueue()
-    purpose = _purpose((rank - 1) % ranks, ranks)
-    left: SealedSocket | None = None
-    with contextlib.ExitStack() as unless_joined:
-        try:
-            with contextlib.closing(Acceptor(listener.sock, key=key, purpose=purpose, admit=arrived.put)):
-                right = _dial(addresses[(rank + 1) % ranks], rank, ranks, key, timeout)
-                if right is not None:
-                    unless_joined.callback(right.close)
-                with contextlib.suppress(queue.Empty):
-                    left = arrived.get(timeout=max(deadline - time.monotonic(), deadlines.SHORTEST_WAIT))
-                    unless_joined.callback(left.close)
-        finally:
-            while not arrived.empty():  # we failed, or the neighbour has dialled twice
-                arrived.get().close()
-        if left is None or right is None:
-            absent = [(rank - 1) % ranks] if left is None else []
-            absent += [(rank + 1) % ranks] if right is None else []
-            raise _missing(rank, {other: addresses[other] for other in absent}, timeout)
-        unless_joined.pop_all()
-    return left, right
-
-
-def _dial(address: str, rank: int, ranks: int, key: bytes, timeout: float) -> SealedSocket | None:
-    """Connect to the right neighbour, which listens already: all addresses are known only when all listen.
-
-    It may not accept handshakes yet. Return None if it does not before the timeout.
-    """
-    host, port = sockets.host_and_port(address)
-    try:
-        return sockets.dial(host, port, key, _purpose(rank, ranks), timeout)
-    except OSError as error:
-        raise PeerError(
-            f"Rank {(rank + 1) % ranks} could not be reached within {timeout:g} s. "
-            f"Received: address={address!r}, {error}",
-            "Check that the executors may connect to each other (firewall), or raise join_timeout.",
-        ) from error
-    except HandshakeTimeoutError:
-        return None
-
-
-def _missing(rank: int, missing: dict[int, str], timeout: float) -> PeerError:
-    return PeerError(
-        f"Rank {rank} was not connected to all neighbours within {timeout:g} s. Received: missing={missing}",
-        f"Look at the log of rank {next(iter(missing))}, or raise join_timeout.",
-    )

@@ -262,5 +262,9 @@ class RingLink:
                 self._sender.push()
 
     def _close(self) -> None:
-        self._left.close()
-        self._right.close()
+        for sock in (self._left, self._right):
+            with contextlib.suppress(OSError):
+                sock.shutdown(
+                    socket.SHUT_RDWR
+                )  # wakes a thread that waits for it, which `close` alone does not
+            sock.close()

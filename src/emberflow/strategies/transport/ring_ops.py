@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tensorflow as tf
+from emberflow.strategies.transport.buckets import divide_into_buckets
 from emberflow.strategies.transport.interface import Array, Tensor
 
 if TYPE_CHECKING:
@@ -27,6 +28,59 @@ def sum_tensors(ring: "Ring", tensors: list[Tensor]) -> list[Tensor]:
     for total, tensor in zip(sums, given, strict=True):
         total.set_shape(tensor.shape)
     return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, given, strict=True)]
+
+
+def average_tensors(ring: "Ring", head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return the sum of the heads, and each tensor's average; half floats are added as float32."""
+    if ring.ranks == 1 or not tensors:
+        return sum_tensors(ring, [head])[0], list(tensors)
+    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    wide = [_widened(tensor) for tensor in given]
+    sizes = [(tensor.dtype.name, (tensor.shape.num_elements() or 0) * tensor.dtype.size) for tensor in wide]
+    buckets = divide_into_buckets(sizes, ring.bucket_bytes)
+    average = _average_at_once if len(buckets) == 1 else _average_in_buckets
+    totals, *averages = average(ring, head, wide, buckets)
+    order = [place for bucket in buckets for place in bucket]
+    averages = [averages[order.index(place)] for place in range(len(order))]
+    totals.set_shape(head.shape)
+    for each, tensor in zip(averages, given, strict=True):
+        each.set_shape(tensor.shape)
+    return totals, [tf.cast(each, tensor.dtype) for each, tensor in zip(averages, given, strict=True)]
+
+
+def _average_at_once(
+    ring: "Ring", head: Tensor, wide: list[Tensor], buckets: list[list[int]]
+) -> list[Tensor]:
+    """Average what fits into one bucket by one op that waits: all gradients are there before it could begin."""
+    given = [wide[place] for place in buckets[0]]
+
+    def average(head: Array, *arrays: Array) -> list[Array]:
+        return ring.average_arrays(head, arrays)
+
+    return list(tf.numpy_function(average, [head, *given], [tensor.dtype for tensor in (head, *given)]))
+
+
+def _average_in_buckets(
+    ring: "Ring", head: Tensor, wide: list[Tensor], buckets: list[list[int]]
+) -> list[Tensor]:
+    """Submit each bucket when its gradients are there, and wait for all of them at the end."""
+    exchange = ring.bucket_exchange
+
+    def submit(place: int) -> Tensor:
+        def hand_over(number: Array, *arrays: Array) -> Array:
+            exchange.submit(int(number), place, arrays)
+            return number
+
+        return tf.numpy_function(hand_over, [number, *(wide[each] for each in buckets[place])], tf.int64)
+
+    def wait(number: Array, *submitted: Array) -> list[Array]:  # noqa: ARG001 - it depends on all of them
+        totals, averages = exchange.wait(int(number))
+        return [totals, *(array for bucket in averages for array in bucket)]
+
+    number = tf.numpy_function(lambda head: np.int64(exchange.begin(head, len(buckets))), [head], tf.int64)
+    submitted = [submit(place) for place in range(len(buckets))]
+    types = [wide[place].dtype for bucket in buckets for place in bucket]
+    return list(tf.numpy_function(wait, [number, *submitted], [head.dtype, *types]))
 
 
 def gather_tensor(ring: "Ring", tensor: Tensor) -> Tensor:
