@@ -58,12 +58,14 @@ def connect(way: str, rank: int, config: str) -> Any:
 
         return start_collectives(config)
     if way == "ring":
+        from emberflow.strategies.transport.host_key import host_key
         from emberflow.strategies.transport.ring import Ring
 
         listener = Ring.listen("127.0.0.1")
         print(listener.address, flush=True)
         key, *addresses = sys.stdin.readline().split()
-        return Ring.connect(listener, rank=rank, addresses=addresses, key=bytes.fromhex(key))
+        hosts = [host_key()] * len(addresses)
+        return Ring.connect(listener, rank=rank, addresses=addresses, key=bytes.fromhex(key), hosts=hosts)
     return None
 
 

@@ -24,13 +24,17 @@ def by_mpi() -> tuple[Callable[[Any], object], int, int]:
 
 def by_ring(rank: int, *, encrypt: bool) -> tuple[Callable[[Any], object], int, int]:
     """Return the same by our ring: say our address, hear the others'."""
+    from emberflow.strategies.transport.host_key import host_key
     from emberflow.strategies.transport.ring import Ring
 
     listener = Ring.listen("127.0.0.1")
     print(listener.address, flush=True)
     key, *addresses = sys.stdin.readline().split()
-    ring = Ring.connect(listener, rank=rank, addresses=addresses, key=bytes.fromhex(key), encrypt=encrypt)
-    return ring.all_reduce, rank, len(addresses)
+    hosts = () if encrypt else [host_key()] * len(addresses)  # encrypted sockets are for ranks of other hosts
+    ring = Ring.connect(
+        listener, rank=rank, addresses=addresses, key=bytes.fromhex(key), encrypt=encrypt, hosts=hosts
+    )
+    return lambda array: np.copyto(array, ring.sum_arrays([array])[0]), rank, len(addresses)
 
 
 def main() -> None:

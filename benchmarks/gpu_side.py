@@ -1,6 +1,5 @@
 """One process of the benchmark `gpu`: it looks for a GPU, is one worker, or fits from spool and memory."""
 
-import inspect
 import json
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from emberflow._feed.feed import Feed
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
 from emberflow.strategies.data_parallel.distribute import distribute
+from emberflow.strategies.transport.host_key import host_key
 from emberflow.strategies.transport.ring import Ring
 
 TINY = "cpu" in sys.argv
@@ -73,8 +73,8 @@ def ring_rank() -> None:
     listener = Ring.listen("127.0.0.1")
     print(listener.address, flush=True)
     key, *addresses = sys.stdin.readline().split()
-    newer = {"share_memory": True} if "share_memory" in inspect.signature(Ring.connect).parameters else {}
-    ring = Ring.connect(listener, rank=rank, addresses=addresses, key=bytes.fromhex(key), **newer)
+    hosts = [host_key()] * len(addresses)
+    ring = Ring.connect(listener, rank=rank, addresses=addresses, key=bytes.fromhex(key), hosts=hosts)
     rng = np.random.default_rng(rank)
     x, y = rng.normal(size=(BATCH, 784)).astype(np.float32), rng.integers(0, 10, BATCH)
     data = tf.data.Dataset.from_tensors((x, y)).repeat(STEPS)

@@ -32,7 +32,7 @@ class Crew:
         for rank in range(3):
             self.answer(rank)
         self.start_collectives()
-        self.connect("ring2")
+        self.connect("ring2", bucket_bytes=100)  # nearly every gradient is a bucket of its own
         self.connect("ring3")
 
     def tell(self, rank: int, **command: Any) -> None:
@@ -60,13 +60,11 @@ class Crew:
             futures = [pool.submit(self.answer, rank) for rank in range(ranks)]
         return [future.result() for future in futures]
 
-    def connect(self, name: str, receive_timeout: float = 60) -> None:
+    def connect(self, name: str, receive_timeout: float = 60, bucket_bytes: int | None = None) -> None:
         ranks = RANKS[name]
-        addresses = self.ask(ranks, do="listen")
-        key = secrets.token_hex(32)
-        self.ask(
-            ranks, do="connect", name=name, addresses=addresses, key=key, receive_timeout=receive_timeout
-        )
+        command = {"name": name, "receive_timeout": receive_timeout, "bucket_bytes": bucket_bytes}
+        command |= {"addresses": self.ask(ranks, do="listen"), "key": secrets.token_hex(32)}
+        self.ask(ranks, do="connect", **command)
 
     def start_collectives(self) -> None:
         held = [socket.socket() for _ in range(2)]

@@ -72,7 +72,9 @@ class Rank:
         self.listener = Ring.listen("127.0.0.1")
         return self.listener.address
 
-    def connect(self, name: str, addresses: list[str], key: str, receive_timeout: float) -> None:
+    def connect(
+        self, name: str, addresses: list[str], key: str, receive_timeout: float, bucket_bytes: int | None
+    ) -> None:
         assert self.listener is not None
         ring = self.transports[name] = Ring.connect(
             self.listener,
@@ -82,8 +84,7 @@ class Rank:
             timeout=20,
             receive_timeout=receive_timeout,
         )
-        if name == "ring2":
-            ring.bucket_bytes = 100  # nearly every gradient is a bucket of its own; ring3 has all in one
+        ring.bucket_bytes = bucket_bytes or ring.bucket_bytes
 
     def collectives(self, tf_config: str) -> None:
         self.transports["collectives"] = start_collectives(tf_config, receive_timeout=20)
@@ -150,7 +151,8 @@ def train(
 
 def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    # One thread on the chief: an op that waits for gradients that it keeps from being computed would block for ever.
+    tf.config.threading.set_inter_op_parallelism_threads(1 if sys.argv[1] == "0" else 2)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rank = Rank(int(sys.argv[1]))

@@ -13,6 +13,7 @@ import pytest
 from tests.tensorflow.parallel_crew import RANKS, Crew
 
 TIMEOUT = 2.0
+IN_BUCKETS = pytest.mark.parametrize("bucket_bytes", [None, 100])  # at once; while others are still computed
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,11 @@ def await_files(paths: list[Path]) -> None:
 
 
 @pytest.mark.fault
-def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(crew: Crew) -> None:
-    crew.connect("ring3", receive_timeout=TIMEOUT)
+@IN_BUCKETS
+def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(
+    crew: Crew, bucket_bytes: int | None
+) -> None:
+    crew.connect("ring3", TIMEOUT, bucket_bytes)
     start_training(crew, "ring3")
     start = time.time()
     crew.signal(2, signal.SIGSTOP)
@@ -58,7 +62,7 @@ def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(crew: Crew) -
 
 @pytest.mark.fault
 def test_an_error_on_one_rank_ends_the_others_at_once(crew: Crew) -> None:
-    crew.connect("ring2")
+    crew.connect("ring2", bucket_bytes=100)
     first, second = crew.ask(2, do="scene", name="a_rank_raises", transport="ring2", folder="")
     assert first.startswith("PeerError: Rank 1 has finished already")
     assert second.startswith("InterruptedError: by the user's own callback")
@@ -76,7 +80,7 @@ def killed(crew: Crew, transport: str, rank: int) -> tuple[list[Any], float]:
 @pytest.mark.alone
 @pytest.mark.fault
 def test_a_killed_rank_is_named_by_all_within_a_second(crew: Crew) -> None:
-    crew.connect("ring3")
+    crew.connect("ring3", bucket_bytes=100)
     seen, seconds = killed(crew, "ring3", rank=2)
     assert seconds < 1
     for kind, text, _ in seen:

@@ -39,7 +39,7 @@ def train(ctx: "Context") -> dict[str, Any]:
     on_disk = spool_on_disk()
     return {
         "weights": model.get_weights(),
-        "encrypts": ctx._services.parallel.transport()._link._encrypts,
+        "encrypts": ctx._services.parallel.transport().peers.links[0]._encrypts,
         "epochs": [[int(row) for batch in epochs for row in batch["id"]] for _ in range(2)],
         "spool_bytes": len(on_disk),
         "texts_on_disk": on_disk.count(SECRET.encode()),

@@ -15,7 +15,7 @@ import pytest
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array
 from emberflow.strategies.transport.ring import Ring
-from tests.unit.test_ring import KEY, joined, on_all
+from tests.unit.rings import KEY, joined, on_all
 
 BUCKETS = 6
 

@@ -1,15 +1,12 @@
 """The ring of sockets, with threads for ranks: sums, gathers, and every way in which a peer can fail."""
 
-import contextlib
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,40 +15,10 @@ import pytest
 
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.ring import Ring
-
-KEY = secrets.token_bytes(32)
-
-
-@contextlib.contextmanager
-def joined(ranks: int, receive_timeout: float = 10.0) -> Iterator[list[Ring]]:
-    listeners = [Ring.listen("127.0.0.1") for _ in range(ranks)]
-    addresses = [listener.address for listener in listeners]
-
-    def join(rank: int) -> Ring:
-        return Ring.connect(
-            listeners[rank],
-            rank=rank,
-            addresses=addresses,
-            key=KEY,
-            timeout=5,
-            receive_timeout=receive_timeout,
-        )
-
-    with ThreadPoolExecutor(ranks) as pool:
-        rings = list(pool.map(join, range(ranks)))
-    try:
-        yield rings
-    finally:
-        for ring in rings:
-            ring.close()
+from tests.unit.rings import KEY, Counted, joined, on_all
 
 
-def on_all(rings: list[Ring], work: Callable[[Ring], Any]) -> list[Any]:
-    with ThreadPoolExecutor(len(rings)) as pool:
-        return list(pool.map(work, rings))
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 5000, 300_001])
 def test_sum_is_right_and_has_the_same_bits_on_all_ranks(ranks: int, size: int) -> None:
     given = [np.random.default_rng(rank).normal(size=size).astype(np.float32) for rank in range(ranks)]
@@ -117,20 +84,14 @@ def test_bytes_per_rank_do_not_grow_with_the_ranks() -> None:
     assert sent[5] < 1.7 * sent[2]  # 2 * (1 - 1/5) against 2 * (1 - 1/2)
 
 
-class Counted:
-    """Counts the bytes that a ring's link is asked to send."""
-
-    def __init__(self, ring: Ring) -> None:
-        self.bytes = 0
-        link = ring._link
-        assert link is not None
-        inner = link.send
-
-        def send(data: memoryview, tag: int = 0) -> None:
-            self.bytes += data.nbytes
-            inner(data, tag)
-
-        link.send = send  # type: ignore[method-assign]
+def test_rounds_grow_with_the_logarithm_of_the_ranks() -> None:
+    for ranks, rounds in ((2, 1), (3, 2), (5, 3), (8, 3)):
+        with joined(ranks) as rings:
+            counted = [Counted(ring) for ring in rings]
+            on_all(rings, lambda ring: ring.sum_arrays([np.ones(3, np.float32)]))
+            assert {each.frames for each in counted} == {rounds}
+            on_all(rings, lambda ring: ring.sum_arrays([np.ones(30_000, np.float32)]))
+            assert {each.frames for each in counted} == {3 * rounds}
 
 
 @pytest.mark.alone
@@ -160,10 +121,9 @@ def test_a_dead_rank_is_named_by_all_others_at_once(ranks: int) -> None:
 
         def work(ring: Ring) -> str:
             if ring.rank == dead:
-                link = ring._link
-                assert link is not None
-                link._left.close()
-                link._right.close()
+                for link in ring.peers.links:
+                    link._left.close()
+                    link._right.close()
                 return f"Rank {dead} "
             with pytest.raises(PeerError) as caught:
                 ring.sum_arrays([np.ones(50_000, np.float32)])

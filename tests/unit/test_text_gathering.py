@@ -16,9 +16,9 @@ def test_every_rank_gets_all_texts_in_rank_order() -> None:
 
 
 def test_one_rank_waits_for_nobody() -> None:
-    assert gather_texts(Ring(0, 1, None), "alone") == ["alone"]
+    assert gather_texts(Ring.of_one(), "alone") == ["alone"]
 
 
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="passes text"):
-        gather_texts(Ring(0, 1, None), 3)  # type: ignore[arg-type]
+        gather_texts(Ring.of_one(), 3)  # type: ignore[arg-type]

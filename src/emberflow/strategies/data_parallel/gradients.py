@@ -1,4 +1,4 @@
-"""One reduction of all gradients, weighted by rows, before anything is clipped or accumulated.
+"""One average of all gradients, weighted by rows, before anything is clipped or accumulated.
 
 Keras gives each rank the mean over its own rows, so the gradient of one process over all rows is the sum of
 `rows * gradient` over ranks, divided by the sum of `rows`: an average with `rows` as weights. The request to stop

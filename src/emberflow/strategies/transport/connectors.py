@@ -16,6 +16,7 @@ from emberflow._plan.tf_config import TFConfig
 from emberflow._protocol.sockets import address_of, host_and_port, listen
 from emberflow.config import PortRange
 from emberflow.errors import ConfigError
+from emberflow.strategies.transport.host_key import host_key
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport.collectives import Collectives
@@ -80,7 +81,7 @@ class SingleRankConnector:
         """Return a ring of one rank."""
         from emberflow.strategies.transport.ring import Ring
 
-        return Ring(0, 1, None)
+        return Ring.of_one()
 
 
 class RingConnector:
@@ -92,30 +93,31 @@ class RingConnector:
         self._spec = spec
         self._listener = listen(spec.host, ports=spec.port_range, what="the ring between ranks")
         self._address = address_of(spec.host, self._listener.getsockname()[1])
-        self._addresses: list[str] = []
+        self._endpoints: list[Endpoint] = []
 
     @property
     def endpoint(self) -> Endpoint:
-        """Our address in the ring."""
-        return {"ring": self._address}
+        """Our address in the ring, and by what ranks know that they can share memory."""
+        return {"ring": self._address, "host": host_key()}
 
     def join(self, endpoints: Sequence[Endpoint], tf_config: TFConfig) -> None:  # noqa: ARG002
-        """Keep the addresses of all ranks."""
-        self._addresses = [each["ring"] for each in endpoints if "ring" in each]
+        """Keep the endpoints of all ranks."""
+        self._endpoints = [each for each in endpoints if "ring" in each]
 
     def connect(self) -> "Transport":
-        """Connect to both neighbours."""
+        """Connect to the other ranks."""
         from emberflow.strategies.transport.ring import Ring
         from emberflow.strategies.transport.ring_joining import Listener
 
         return Ring.connect(
             Listener(address=self._address, sock=self._listener),
             rank=self._spec.rank,
-            addresses=self._addresses,
+            addresses=[each["ring"] for each in self._endpoints],
             key=self._spec.key,
             timeout=self._spec.join_timeout,
             receive_timeout=self._spec.exchange_timeout,
             encrypt=self._spec.encrypt,
+            hosts=[each["host"] for each in self._endpoints],
         )
 
 

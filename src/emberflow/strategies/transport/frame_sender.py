@@ -1,9 +1,9 @@
 """Frames to one neighbour over a socket that does not block: as much at a time as the kernel accepts."""
 
+from collections.abc import Sequence
+
 from emberflow._protocol.sealed import CHUNK, TAG
 from emberflow._protocol.sealed_socket import SealedSocket
-
-_NOTHING = memoryview(b"")
 
 
 class FrameSender:
@@ -20,21 +20,26 @@ class FrameSender:
         self._encrypts = encrypt
         self._record = memoryview(bytearray(CHUNK + TAG if encrypt else 0))
         self._unsent: list[memoryview] = []
-        self._unsealed = _NOTHING
+        self._unsealed: list[memoryview] = []
 
     @property
     def is_busy(self) -> bool:
         """Whether some of the last frame is not sent yet."""
-        return bool(self._unsent) or self._unsealed.nbytes > 0
+        return bool(self._unsent or self._unsealed)
 
-    def begin(self, header: bytes, data: memoryview = _NOTHING) -> None:
-        """Begin a frame when the one before is sent; `push` sends it. `data` must not change meanwhile."""
+    def begin(self, header: bytes, data: Sequence[memoryview] = ()) -> None:
+        """Begin a frame when the one before is sent; `push` sends it. `data` must not change meanwhile.
+
+        Records begin anew with each piece of data, none of which may be empty.
+        """
         self._unsent = [memoryview(self._sock.sealer.seal(header))]
-        if not self._encrypts:
-            self._unsent += [data] if data.nbytes else []
-        elif data.nbytes:
-            self._unsealed = data
+        if self._encrypts:
+            self._unsealed = [
+                piece[start : start + CHUNK] for piece in data for start in range(0, piece.nbytes, CHUNK)
+            ]
             self._seal_chunk()
+        else:
+            self._unsent += data
 
     def push(self) -> None:
         """Send what the kernel accepts; BlockingIOError if that is nothing."""
@@ -47,5 +52,5 @@ class FrameSender:
             self._unsent[0] = self._unsent[0][sent:]
 
     def _seal_chunk(self) -> None:
-        content, self._unsealed = self._unsealed[:CHUNK], self._unsealed[CHUNK:]
-        self._unsent.append(self._sock.sealer.seal_into(content, self._record))
+        if self._unsealed:
+            self._unsent.append(self._sock.sealer.seal_into(self._unsealed.pop(0), self._record))

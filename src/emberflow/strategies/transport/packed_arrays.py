@@ -1,5 +1,6 @@
-"""Several arrays of one type in one buffer, so that the ring exchanges them together."""
+"""Several arrays of one type in one buffer, so that they are exchanged together."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,47 +10,71 @@ from emberflow._feed.buffer_pool import ALIGNMENT, BufferPool
 from emberflow.strategies.transport.interface import Array
 
 
-def pack(
-    arrays: Sequence[Array], dtype: np.dtype[Any], pool: BufferPool, weights: Sequence[float] = ()
-) -> tuple[Array, list[Array]]:
-    """Copy arrays into one buffer; return the buffer, and in it an aligned view of each array's shape.
+class Packing:
+    """Where each of several arrays is in a buffer: one after the other, each aligned.
 
     Args:
-        arrays: What to copy.
-        dtype: The type of the copies.
-        pool: Where the buffer comes from.
+        arrays: What is to be copied into the buffer.
+        dtype: The type of the buffer.
         weights: Multiply the arrays on the way, by default by 1. By 0 all of an array is 0, also what is no number.
     """
-    unit = ALIGNMENT // dtype.itemsize
-    starts = [0]
-    for array in arrays:
-        starts.append(starts[-1] + -(-array.size // unit) * unit)
-    buffer = pool.empty((starts[-1],), dtype)
-    views = []
-    factors = weights or [1.0] * len(arrays)
-    for array, weight, start, end in zip(arrays, factors, starts[:-1], starts[1:], strict=True):
-        view = buffer[start : start + array.size].reshape(array.shape)
-        _copy(array, view, weight)
-        if end > start + array.size:
-            buffer[start + array.size : end] = 0  # the ring adds the gaps too, and undefined bytes may be NaN
-        views.append(view)
-    return buffer, views
+
+    def __init__(self, arrays: Sequence[Array], dtype: np.dtype[Any], weights: Sequence[float] = ()) -> None:
+        self.dtype = dtype
+        self._arrays = arrays
+        self._weights = weights or [1.0] * len(arrays)
+        unit = ALIGNMENT // dtype.itemsize
+        self._starts = [0]
+        for array in arrays:
+            self._starts.append(self._starts[-1] + -(-array.size // unit) * unit)
+
+    @property
+    def size(self) -> int:
+        """How many elements the buffer has."""
+        return self._starts[-1]
+
+    @property
+    def shapes(self) -> int:
+        """A number that differs where arrays have other sizes."""
+        return sum((place + 1) * array.size for place, array in enumerate(self._arrays))
+
+    def copy_into(self, out: Array, begin: int = 0) -> None:
+        """Copy the part of the buffer that begins here and is as long as `out`."""
+        end = begin + out.size
+        for array, weight, start in zip(self._arrays, self._weights, self._starts, strict=False):
+            first, last = max(begin, start), min(end, start + array.size)
+            if first < last:
+                flat = array.reshape(-1)[first - start : last - start]
+                _copy(flat, out[first - begin : last - begin], weight)
+        for array, start, after in zip(self._arrays, self._starts, self._starts[1:], strict=False):
+            first, last = max(begin, start + array.size), min(end, after)
+            if first < last:
+                out[first - begin : last - begin] = 0  # gaps are added too, and undefined bytes may be NaN
+
+    def new_buffer(self, pool: BufferPool) -> tuple[Array, list[Array]]:
+        """Return a buffer whose content is undefined, and in it an aligned view of each array's shape."""
+        whole = pool.empty((self.size,), self.dtype)
+        starts = zip(self._arrays, self._starts, strict=False)
+        return whole, [
+            whole[start : start + math.prod(array.shape)].reshape(array.shape) for array, start in starts
+        ]
 
 
-def divide(array: Array, divisor: float) -> None:
-    """Divide in place; by 0 gives 0."""
-    if divisor == 1:
-        return
-    if divisor:
-        np.divide(array, array.dtype.type(divisor), out=array)
-    else:
-        array.fill(0)
+def divide(array: Array, divisor: float, out: Array | None = None) -> None:
+    """Divide in place, or into another array; by 0 gives 0."""
+    out = array if out is None else out
+    if not divisor:
+        out.fill(0)
+    elif divisor != 1:
+        np.divide(array, array.dtype.type(divisor), out=out)
+    elif out is not array:
+        np.copyto(out, array)
 
 
-def _copy(array: Array, view: Array, weight: float) -> None:
+def _copy(array: Array, out: Array, weight: float) -> None:
     if weight == 1:
-        np.copyto(view, array)
+        np.copyto(out, array)
     elif weight:
-        np.multiply(array, view.dtype.type(weight), out=view)
+        np.multiply(array, out.dtype.type(weight), out=out)
     else:
-        view.fill(0)
+        out.fill(0)

@@ -1,8 +1,9 @@
-"""The authenticated socket ring: the transport for CPUs.
+"""The authenticated sockets between all ranks: the transport for CPUs.
 
-Each rank has two connections, from its left and to its right neighbour, authenticated by the run's key. A sum goes
-around the ring once as a reduce-scatter and once as an all-gather, so that the bytes per rank do not grow with the
-number of ranks. This file uses numpy arrays only; `sum` and `gather` import TensorFlow when they are called.
+Ranks form a ring, in which each has connections to those 1, 2, 4, ... places away, authenticated by the run's key. A
+sum is a reduce-scatter and an all-gather (`circulant`), so that the bytes per rank do not grow with the number of
+ranks, and the rounds only with its logarithm. Ranks of one host share memory (`host_sum`). This file uses numpy
+arrays only; `sum`, `average` and `gather` import TensorFlow when they are called.
 """
 
 import contextlib
@@ -12,28 +13,30 @@ import numpy as np
 
 from emberflow._feed.buffer_pool import BufferPool
 from emberflow._protocol import sockets
-from emberflow._protocol.sealed import CHUNK
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.bucket_exchange import BucketExchange
 from emberflow.strategies.transport.buckets import BUCKET_BYTES
+from emberflow.strategies.transport.circle import Circle
+from emberflow.strategies.transport.circles import Circles
+from emberflow.strategies.transport.host_sum import HostSum
 from emberflow.strategies.transport.interface import Array, Tensor
-from emberflow.strategies.transport.packed_arrays import divide, pack
-from emberflow.strategies.transport.ring_joining import Listener, neighbours
+from emberflow.strategies.transport.packed_arrays import Packing, divide
+from emberflow.strategies.transport.peers import Peers
+from emberflow.strategies.transport.ring_joining import Listener, join, places_of
 from emberflow.strategies.transport.ring_link import RingLink
-
-_SMALL = 1 << 14  # bytes; up to here one round with all data is faster than two rounds with parts of it
 
 
 class Ring:
-    """Sums and gathers arrays and tensors over all ranks. Created by `Ring.listen`, then `Ring.connect`."""
+    """Sums, averages and gathers arrays and tensors over all ranks. Created by `Ring.listen`, then `Ring.connect`."""
 
-    def __init__(self, rank: int, ranks: int, link: RingLink | None) -> None:
-        self.rank = rank
-        self.ranks = ranks
-        self._link = link
+    def __init__(self, peers: Peers, circle: Circle, host_sum: HostSum | None = None) -> None:
+        self.rank = peers.rank
+        self.ranks = len(circle.members)
+        self.peers = peers
+        self._circle = circle
+        self._host_sum = host_sum
         self._pool = BufferPool()
-        self._scratch = memoryview(bytearray(CHUNK))
         self.bucket_bytes = BUCKET_BYTES
         self.bucket_exchange = BucketExchange(self)
 
@@ -42,6 +45,11 @@ class Ring:
         """Listen on this interface only, at a free port."""
         sock = sockets.listen(host)
         return Listener(address=sockets.address_of(host, sock.getsockname()[1]), sock=sock)
+
+    @classmethod
+    def of_one(cls) -> "Ring":
+        """Return a ring of one rank, which exchanges with nobody."""
+        return cls(Peers(0, [""], EXCHANGE_TIMEOUT), Circle([0], 0, []))
 
     @classmethod
     def connect(
@@ -54,87 +62,49 @@ class Ring:
         timeout: float = JOIN_TIMEOUT,
         receive_timeout: float = EXCHANGE_TIMEOUT,
         encrypt: bool = False,
+        hosts: Sequence[str] = (),
     ) -> "Ring":
-        """Join the ring: accept the left neighbour, dial the right one, and stop listening.
+        """Join the ring: accept those to the left, dial those to the right, and stop listening.
 
         Args:
             listener: Our own listening socket, whose address is in `addresses` at our rank.
             rank: Our number.
             addresses: All ranks' addresses in rank order.
             key: The run's secret; connections without it are dropped and delay nobody.
-            timeout: Seconds until both neighbours must be connected.
+            timeout: Seconds until all neighbours must be connected.
             receive_timeout: Seconds after which a rank that does not answer during training is an error.
             encrypt: Whether data are encrypted, not only authenticated at the start.
+            hosts: Each rank's `host_key`, by which those are known that can share memory. None share it without.
         """
-        ranks = len(addresses)
+        circles = Circles(rank, hosts or [str(each) for each in range(len(addresses))])
+        places = places_of(rank, circles.members)
         with contextlib.closing(listener):
-            if ranks == 1:
-                return cls(rank, 1, None)
-            left, right = neighbours(listener, addresses, rank, key, timeout)
-        link = RingLink(
-            rank=rank,
-            addresses=addresses,
-            left=left,
-            right=right,
-            timeout=receive_timeout,
-            encrypt=encrypt,
-        )
-        return cls(rank, ranks, link)
+            pairs = join(listener, places, rank=rank, addresses=addresses, key=key, timeout=timeout)
+        peers = Peers(rank, addresses, receive_timeout)
+        for place, (left, right) in zip(places, pairs, strict=True):
+            circles.add(place, RingLink(peers, left=left, right=right, encrypt=encrypt))
+        return cls(peers, circles.all, circles.host_sum())
 
     @property
     def failure(self) -> PeerError | None:
         """Why the ring failed; every later call raises it."""
-        return None if self._link is None else self._link.failure
-
-    def all_reduce(self, array: Array, tag: int = 0, divisor: float = 1.0) -> None:
-        """Replace a contiguous one-dimensional array by its sum over all ranks, the same bits on each.
-
-        The tag identifies what is summed; ranks with different tags are out of step. A sum is divided where it is
-        complete, before it is sent to the others, so that each rank divides only its own part.
-        """
-        link = self._ready()
-        if link is None or array.size == 0:
-            return
-        if array.nbytes <= _SMALL:
-            self._sum_small(array, tag)
-            divide(array, divisor)
-            return
-        parts = [
-            array[i * array.size // self.ranks : (i + 1) * array.size // self.ranks]
-            for i in range(self.ranks)
-        ]
-        for hop in range(self.ranks - 1):
-            part = parts[(self.rank - hop - 1) % self.ranks]
-            link.send(_bytes(parts[(self.rank - hop) % self.ranks]), tag)
-            link.expect(part.nbytes)
-            self._add_into(part, link)
-            link.flush()
-        divide(parts[(self.rank + 1) % self.ranks], divisor)
-        for hop in range(self.ranks - 1):
-            part = parts[(self.rank - hop) % self.ranks]
-            link.send(_bytes(parts[(self.rank - hop + 1) % self.ranks]), tag)
-            link.expect(part.nbytes)
-            link.receive(_bytes(part))
-            link.flush()
+        return self.peers.failure
 
     def sum_arrays(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the sums of arrays of any types and shapes, one exchange for each type."""
-        self._ready()
+        self._check()
         sums: dict[int, Array] = {}
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [place for place, array in enumerate(arrays) if array.dtype == dtype]
-            whole, views = pack([arrays[place] for place in places], dtype, self._pool)
+            views = self._sum(Packing([arrays[place] for place in places], dtype))
             sums |= dict(zip(places, views, strict=True))
-            shapes = sum((place + 1) * arrays[place].size for place in places)
-            self.all_reduce(whole, shapes)
         return [sums[place] for place in range(len(arrays))]
 
     def average_arrays(self, head: Array, arrays: Sequence[Array]) -> list[Array]:
         """Return the sum of `head` and the averages of arrays of one type, weighted by the first number of `head`."""
         weights = [1.0] + [float(head[0])] * len(arrays)
         with np.errstate(over="ignore", invalid="ignore"):  # as in TensorFlow: gradients may overflow
-            whole, (totals, *averages) = pack([head, *arrays], arrays[0].dtype, self._pool, weights)
-            self.all_reduce(whole, whole.size + len(arrays))
+            totals, *averages = self._sum(Packing([head, *arrays], arrays[0].dtype, weights))
             for average in averages:
                 divide(average, float(totals[0]))
         return [totals.astype(head.dtype), *averages]
@@ -142,28 +112,12 @@ class Ring:
     def average_bucket(self, arrays: Sequence[Array], weight: float, total: float, tag: int) -> list[Array]:
         """Return the averages of arrays of one type; the sum of all ranks' weights is known."""
         with np.errstate(over="ignore", invalid="ignore"):
-            whole, averages = pack(arrays, arrays[0].dtype, self._pool, [weight] * len(arrays))
-            self.all_reduce(whole, tag + whole.size, total)
-        return averages
-
-    def abandon(self, what: str) -> PeerError:
-        """Tell the other ranks that this one cannot continue; return the error for all later calls."""
-        assert self._link is not None  # noqa: S101 - one rank exchanges nothing
-        return self._link.fail(self.rank, what)
+            return self._sum(Packing(arrays, arrays[0].dtype, [weight] * len(arrays)), tag, total)
 
     def all_gather(self, array: Array, tag: int = 0) -> list[Array]:
         """Return each rank's array, flat, in rank order; sizes may differ."""
-        link = self._ready()
-        pieces: list[Array] = [np.ascontiguousarray(array).reshape(-1)] * self.ranks
-        if link is None:
-            return pieces
-        for hop in range(self.ranks - 1):
-            link.send(_bytes(pieces[(self.rank - hop) % self.ranks]), tag)
-            piece = np.empty(link.receive_size() // array.itemsize, array.dtype)
-            link.receive(_bytes(piece))
-            link.flush()
-            pieces[(self.rank - hop - 1) % self.ranks] = piece
-        return pieces
+        self._check()
+        return self._circle.all_gather(array, tag)
 
     def sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over all ranks, the same bits on each rank."""
@@ -183,32 +137,27 @@ class Ring:
 
         return gather_tensor(self, tensor)
 
+    def abandon(self, what: str) -> PeerError:
+        """Tell the other ranks that this one cannot continue; return the error for all later calls."""
+        return self.peers.fail(self.rank, what)
+
     def close(self) -> None:
         """Disconnect. May be called twice."""
-        if self._link is not None:
-            self._link.close()
-            self.bucket_exchange.close()
+        self.peers.close()
+        self.bucket_exchange.close()
 
-    def _ready(self) -> RingLink | None:
-        if self._link is not None and self._link.failure is not None:
-            raise self._link.failure
-        return self._link
+    def _sum(self, packing: Packing, tag: int = 0, divisor: float = 1.0) -> list[Array]:
+        """Return the sums of the packed arrays over all ranks, divided."""
+        self._check()
+        whole, views = packing.new_buffer(self._pool)
+        tag += packing.shapes
+        if self._host_sum is not None and whole.nbytes >= self._host_sum.least:
+            self._host_sum.sum(packing, whole, tag, divisor)
+        else:
+            packing.copy_into(whole)
+            self._circle.all_reduce(whole, tag, divisor)
+        return views
 
-    def _add_into(self, part: Array, link: RingLink) -> None:
-        step = CHUNK // part.itemsize
-        for start in range(0, part.size, step):
-            piece = part[start : start + step]
-            chunk = self._scratch[: piece.nbytes]
-            link.receive(chunk)
-            np.add(piece, np.frombuffer(chunk, part.dtype), out=piece)
-
-    def _sum_small(self, array: Array, tag: int) -> None:
-        """Send everything to everyone and add in rank order, which gives each rank the same bits."""
-        pieces = self.all_gather(array.copy(), tag)
-        np.copyto(array, pieces[0])
-        for piece in pieces[1:]:
-            np.add(array, piece, out=array)
-
-
-def _bytes(array: Array) -> memoryview:
-    return array.view(np.uint8).data if array.size else memoryview(b"")
+    def _check(self) -> None:
+        if self.peers.failure is not None:
+            raise self.peers.failure

@@ -1,4 +1,4 @@
-"""Frames between one rank and its two neighbours in the ring.
+"""Frames between one rank and two others, at one distance to its left and to its right.
 
 Data flows to the right. The same sockets carry one notice back to the left when a rank ends, so that the reasons
 can be distinguished: finished (BYE), failed because of another rank (ABORT, with the number of that rank), or dead
@@ -14,65 +14,56 @@ import struct
 from collections.abc import Sequence
 
 from emberflow._plan import deadlines
-from emberflow._protocol.sealed import CHUNK, TAG, TAMPERED, TAMPERED_FIX, TamperedError
+from emberflow._protocol.sealed import CHUNK, TAG, TamperedError
 from emberflow._protocol.sealed_socket import SealedSocket
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.frame_sender import FrameSender
+from emberflow.strategies.transport.peers import ALTERED, Peers
 
 _HEADER = struct.Struct("!BxHIQ")  # kind, tag (for ABORT a rank), number of the exchange, bytes that follow
 _DATA, _WAITING, _ABORT, _BYE = range(1, 5)
 _FINISHED = "has finished already"
 _GONE = "exited without reporting a result"
-_ALTERED = f"sent {TAMPERED}"
 
 
 class RingLink:
     """Sends to the right neighbour and receives from the left one at the same time.
 
     Args:
-        rank: Our number.
-        addresses: All ranks' addresses in rank order, for errors.
-        left: The connection from the left neighbour.
-        right: The connection to the right neighbour.
-        timeout: Seconds after which a neighbour that does not answer is an error.
+        peers: All links of this rank, of which this will be one.
+        left: The left neighbour's rank and the connection from it.
+        right: The right neighbour's rank and the connection to it.
         encrypt: Whether data are encrypted.
     """
 
     def __init__(
         self,
+        peers: Peers,
         *,
-        rank: int,
-        addresses: Sequence[str],
-        left: SealedSocket,
-        right: SealedSocket,
-        timeout: float,
+        left: tuple[int, SealedSocket],
+        right: tuple[int, SealedSocket],
         encrypt: bool = False,
     ) -> None:
-        ranks = len(addresses)
-        self.rank = rank
-        self.left_rank = (rank - 1) % ranks
-        self.right_rank = (rank + 1) % ranks
-        self.timeout = timeout
-        self._addresses = addresses
-        self.failure: PeerError | None = None
-        self._left = left
-        self._right = right
+        self.peers = peers
+        self.left_rank, self._left = left
+        self.right_rank, self._right = right
         self._exchange = 0
         self._tag = 0
         self._encrypts = encrypt
         self._head_in = memoryview(bytearray(_HEADER.size + TAG))
         self._record_in = memoryview(bytearray(CHUNK + TAG if encrypt else 0))
-        self._sender = FrameSender(right, encrypt=encrypt)
+        self._sender = FrameSender(self._right, encrypt=encrypt)
         self._is_overdue = False
         self._right_finished = False
-        for sock in (left, right):
+        for sock in (self._left, self._right):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poller = select.poll()
-        self._poller.register(left, select.POLLIN)
-        self._poller.register(right, select.POLLIN | select.POLLRDHUP)
+        self._poller.register(self._left, select.POLLIN)
+        self._poller.register(self._right, select.POLLIN | select.POLLRDHUP)
+        peers.links.append(self)
 
-    def send(self, data: memoryview, tag: int = 0) -> None:
+    def send(self, data: Sequence[memoryview], tag: int = 0) -> None:
         """Start to send one frame; `receive` and `flush` continue it. `data` must not change until it is sent.
 
         The tag (16 bits) identifies what is sent: ranks that do not send the same in this exchange are out of step.
@@ -80,7 +71,8 @@ class RingLink:
         self._tag = tag & 0xFFFF
         self._exchange += 1
         self._is_overdue = False
-        header = _HEADER.pack(_DATA, self._tag, self._exchange & 0xFFFFFFFF, data.nbytes)
+        size = sum(piece.nbytes for piece in data)
+        header = _HEADER.pack(_DATA, self._tag, self._exchange & 0xFFFFFFFF, size)
         self._sender.begin(header, data)
         self._push()
 
@@ -105,7 +97,7 @@ class RingLink:
     def receive(self, into: memoryview) -> None:
         """Fill `into` with data of the left neighbour, sending what is unsent meanwhile.
 
-        Where a frame is received in several calls, each but the last must ask for a multiple of `CHUNK` bytes.
+        Where a piece of a frame is received in several calls, each but the last must ask for a multiple of `CHUNK`.
         """
         if not self._encrypts:
             self._fill(into)
@@ -117,7 +109,7 @@ class RingLink:
             try:
                 self._left.opener.open_into(record, content)
             except TamperedError:
-                raise self.fail(self.left_rank, _ALTERED) from None
+                raise self.fail(self.left_rank, ALTERED) from None
 
     def _fill(self, into: memoryview) -> None:
         filled = 0
@@ -145,42 +137,29 @@ class RingLink:
                 self._wait(only_send=True)
 
     def fail(self, culprit: int, what: str) -> PeerError:
-        """Notify both neighbours which rank failed, close, and return the error for this and all later calls."""
-        if self.failure is None:
-            address = self._addresses[culprit % len(self._addresses)]
-            problem = (
-                f"Rank {culprit} {what}; rank {self.rank} cannot continue without it. "
-                f"Received: rank={culprit}, address={address!r}, exchange={self._exchange}"
-            )
-            self.failure = (
-                TamperedError(problem, TAMPERED_FIX)
-                if what == _ALTERED
-                else PeerError(
-                    problem,
-                    f"Look at the log of rank {culprit} first. All ranks must call fit and evaluate in "
-                    "the same order, with the same number of steps.",
-                )
-            )
-            self._notify(_ABORT, culprit)
-            self._close()
-        return self.failure
+        """Close all links of this rank, and return the error for this and all later calls."""
+        return self.peers.fail(culprit, what, self._exchange)
 
-    def close(self) -> None:
-        """Notify both neighbours that this rank has finished. May be called twice."""
-        if self.failure is None:
-            self.failure = PeerError(
-                f"The connection to the other ranks is closed. Received: rank={self.rank}",
-                "Train inside your function; after it has returned there are no other ranks.",
-            )
-            self._notify(_BYE, self.rank)
-            self._close()
+    def abort(self, culprit: int) -> None:
+        """Tell both neighbours which rank failed, and close."""
+        self._notify(_ABORT, culprit)
+        self._close()
+
+    def finish(self) -> None:
+        """Tell both neighbours that this rank has finished, and close."""
+        self._notify(_BYE, self.peers.rank)
+        self._close()
+
+    def say_waiting(self) -> None:
+        """Tell the right neighbour that this rank is alive and waits for others."""
+        self._notify_right(_WAITING, self.peers.rank)
 
     def _receive_header(self) -> tuple[int, int, int, int]:
         self._fill(self._head_in)
         try:
             return _HEADER.unpack(self._left.opener.open(self._head_in))
         except TamperedError:
-            raise self.fail(self.left_rank, _ALTERED) from None
+            raise self.fail(self.left_rank, ALTERED) from None
 
     def _push(self) -> None:
         """Send what the kernel accepts."""
@@ -194,17 +173,17 @@ class RingLink:
     def _wait(self, *, only_send: bool = False) -> None:
         """Wait until a socket is ready; a neighbour's end, or nothing for `timeout` seconds, is an error."""
         if self._poll(
-            2 * deadlines.RING_WAITING_GRACE if self._is_overdue else self.timeout, only_send=only_send
+            2 * deadlines.RING_WAITING_GRACE if self._is_overdue else self.peers.timeout, only_send=only_send
         ):
             return
-        silence = f"did not answer for {self.timeout:g} s (exchange_timeout)"
+        silence = f"did not answer for {self.peers.timeout:g} s (exchange_timeout)"
         if only_send:
             raise self.fail(self.right_rank, silence)
         if self._is_overdue:
             raise self.fail(self.left_rank, "waits for others and does not continue")
         # The left neighbour may wait for another rank: then it reaches its own timeout now and notifies us.
         self._is_overdue = True
-        self._notify_right(_WAITING, self.rank)
+        self.peers.say_waiting()
         if not self._poll(deadlines.RING_WAITING_GRACE):
             raise self.fail(self.left_rank, silence)
 
@@ -234,7 +213,7 @@ class RingLink:
         try:
             kind, culprit, _, _ = _HEADER.unpack(self._right.opener.open(notice))
         except TamperedError:
-            return self.right_rank, _ALTERED
+            return self.right_rank, ALTERED
         return self._ended(self.right_rank, kind, culprit)
 
     @staticmethod
