@@ -33,7 +33,7 @@ class Crew:
             self.answer(rank)
         self.start_collectives()
         self.connect("ring2", bucket_bytes=100)  # nearly every gradient is a bucket of its own
-        self.connect("ring3")
+        self.connect("ring3", shares_memory=True)
 
     def tell(self, rank: int, **command: Any) -> None:
         stdin = self.processes[rank].stdin
@@ -60,9 +60,18 @@ class Crew:
             futures = [pool.submit(self.answer, rank) for rank in range(ranks)]
         return [future.result() for future in futures]
 
-    def connect(self, name: str, receive_timeout: float = 60, bucket_bytes: int | None = None) -> None:
+    def connect(
+        self,
+        name: str,
+        receive_timeout: float = 60,
+        *,
+        bucket_bytes: int | None = None,
+        shares_memory: bool = False,
+    ) -> None:
+        """Connect a ring: by sockets as between hosts, or with every sum through memory that the ranks share."""
         ranks = RANKS[name]
-        command = {"name": name, "receive_timeout": receive_timeout, "bucket_bytes": bucket_bytes}
+        command = {"name": name, "receive_timeout": receive_timeout}
+        command |= {"bucket_bytes": bucket_bytes, "shares_memory": shares_memory}
         command |= {"addresses": self.ask(ranks, do="listen"), "key": secrets.token_hex(32)}
         self.ask(ranks, do="connect", **command)
 

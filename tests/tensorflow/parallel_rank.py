@@ -73,7 +73,14 @@ class Rank:
         return self.listener.address
 
     def connect(
-        self, name: str, addresses: list[str], key: str, receive_timeout: float, bucket_bytes: int | None
+        self,
+        name: str,
+        *,
+        addresses: list[str],
+        key: str,
+        receive_timeout: float,
+        bucket_bytes: int | None,
+        shares_memory: bool,
     ) -> None:
         assert self.listener is not None
         ring = self.transports[name] = Ring.connect(
@@ -83,7 +90,11 @@ class Rank:
             key=bytes.fromhex(key),
             timeout=20,
             receive_timeout=receive_timeout,
+            hosts=["here"] * len(addresses) if shares_memory else (),
         )
+        if shares_memory:
+            assert ring._host_sum is not None
+            ring._host_sum.least = 0
         ring.bucket_bytes = bucket_bytes or ring.bucket_bytes
 
     def collectives(self, tf_config: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 from tests.tensorflow.parallel_crew import RANKS, Crew
 
 TIMEOUT = 2.0
-IN_BUCKETS = pytest.mark.parametrize("bucket_bytes", [None, 100])  # at once; while others are still computed
+# All gradients at once over sockets; each through memory, while others are still computed
+WAYS = pytest.mark.parametrize("way", [{}, {"bucket_bytes": 100, "shares_memory": True}])
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +42,9 @@ def await_files(paths: list[Path]) -> None:
 
 
 @pytest.mark.fault
-@IN_BUCKETS
-def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(
-    crew: Crew, bucket_bytes: int | None
-) -> None:
-    crew.connect("ring3", TIMEOUT, bucket_bytes)
+@WAYS
+def test_a_stuck_rank_is_named_after_the_timeout_and_may_come_back(crew: Crew, way: dict[str, Any]) -> None:
+    crew.connect("ring3", TIMEOUT, **way)
     start_training(crew, "ring3")
     start = time.time()
     crew.signal(2, signal.SIGSTOP)
@@ -80,7 +79,7 @@ def killed(crew: Crew, transport: str, rank: int) -> tuple[list[Any], float]:
 @pytest.mark.alone
 @pytest.mark.fault
 def test_a_killed_rank_is_named_by_all_within_a_second(crew: Crew) -> None:
-    crew.connect("ring3", bucket_bytes=100)
+    crew.connect("ring3", bucket_bytes=100, shares_memory=True)
     seen, seconds = killed(crew, "ring3", rank=2)
     assert seconds < 1
     for kind, text, _ in seen:
