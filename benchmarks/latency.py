@@ -2,7 +2,7 @@
 
 `python -m benchmarks.latency` lets 2, 8, 64 and 1,000 ranks exchange by the very rounds that the ring uses
 (`strategies/transport/circulant.py`), on a clock of its own: a message of b bytes arrives latency + b / bandwidth
-seconds after it was sent, 0.2 ms and 1.25 GB/s (10 Gbit/s). Each number is followed through all rounds, so that a wrong
+seconds after it was sent, 0.2 ms and 1.25 GB/s (10 Gbit/s). Each number is followed through all rounds: a wrong
 schedule gives a wrong sum. Beside it: the model, and a ring in which each rank sends to its neighbour only. It prints
 one JSON line.
 """

@@ -80,6 +80,7 @@ def test_only_one_rank_of_a_host_sends_to_other_hosts() -> None:
         assert [each.bytes for each in counted] == [4_000_000, 0, 4_000_000, 0]
 
 
+@pytest.mark.fault
 def test_ranks_that_cannot_share_memory_use_sockets(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
