@@ -15,6 +15,7 @@ Strategy = Literal["data_parallel", "parameter_server", "periodic"]
 Transport = Literal["ring", "collectives", "none"]
 TransportChoice = Literal["auto", "ring", "collectives", "none"]
 GpuSource = Literal["spark", "nvml"]
+WireDtype = Literal["float32", "bfloat16"]
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 

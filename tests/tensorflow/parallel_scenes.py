@@ -224,9 +224,9 @@ class Counting:
         self.sums += 1
         return list(self._transport.sum(tensors))
 
-    def average(self, head: Any, tensors: list[Any]) -> Any:
+    def average(self, head: Any, tensors: list[Any], **options: Any) -> Any:
         self.sums += 1
-        return self._transport.average(head, tensors)
+        return self._transport.average(head, tensors, **options)
 
 
 def exchanges_of_a_step(transport: Any, folder: str) -> list[int]:

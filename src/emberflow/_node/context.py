@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberflow._choices import WireDtype
 from emberflow._node.checkpoints import Checkpoint, Checkpoints, absent_checkpoints
 from emberflow._node.live_context import LiveContext
 from emberflow._node.mirror import Mirror
@@ -125,7 +126,14 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
             raise absent_checkpoints()
         return self._checkpoints.latest()
 
-    def distribute(self, model: Any, *, seed: int | None = None, exact: bool = True) -> Any:
+    def distribute(
+        self,
+        model: Any,
+        *,
+        seed: int | None = None,
+        exact: bool = True,
+        wire_dtype: WireDtype = "float32",
+    ) -> Any:
         """Train a Keras 3 model on all workers at once: its ``fit`` then gives what one process would give.
 
         Call it on every worker with the same model, compiled or not, and then `fit`, `evaluate` and `predict` as
@@ -138,9 +146,13 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
             seed: Seeds Dropout and the like, differently on each worker.
             exact: Refuse losses and metrics that are neither means nor sums over rows, and stateful RNNs: their
                 results differ from those of one process. False takes such losses for means, such metrics for sums.
+            wire_dtype: As what gradients travel between hosts. "bfloat16" takes half of the bytes; what rounding
+                drops is added in the next step. Results are then close to those of one process, not equal; all
+                workers have the same bits. For transport="ring".
 
         Raises:
-            ConfigError: The workers have several GPUs each, of which all but one would be idle.
+            ConfigError: The workers have several GPUs each, of which all but one would be idle; or the transport has
+                no such `wire_dtype`.
             ModelError: The model cannot be trained exactly on many workers; the message says what to change.
         """
         if (gpus := len(self.devices)) > 1:
@@ -153,4 +165,5 @@ class Context(Serving, RowAccess, LiveContext, StorageAccess):
         from emberflow.strategies.data_parallel.distribute import distribute
 
         mirror_model_fit(model, self._mirror, writes=self.is_chief)
-        return distribute(model, self._services.parallel.transport(), seed=seed, exact=exact)
+        transport = self._services.parallel.transport()
+        return distribute(model, transport, seed=seed, exact=exact, wire_dtype=wire_dtype)

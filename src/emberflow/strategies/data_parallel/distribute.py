@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow._choices import WireDtype, check_choice
 from emberflow.errors import ModelError
 from emberflow.strategies.data_parallel.batch_rows import spec_of_leaf
 from emberflow.strategies.data_parallel.broadcast import broadcast_model
@@ -27,7 +28,14 @@ from emberflow.strategies.data_parallel.shared_statistics import hook_statistics
 from emberflow.strategies.transport.interface import Transport
 
 
-def distribute(model: Any, transport: Transport, *, seed: int | None = None, exact: bool = True) -> Any:
+def distribute(
+    model: Any,
+    transport: Transport,
+    *,
+    seed: int | None = None,
+    exact: bool = True,
+    wire_dtype: WireDtype = "float32",
+) -> Any:
     """Train this model on all ranks at once: `fit` then has the result of one process over all rows.
 
     Call it on all ranks, with the same model, compiled or not. Batches are per rank and may be uneven or
@@ -39,16 +47,22 @@ def distribute(model: Any, transport: Transport, *, seed: int | None = None, exa
         seed: Seeds Dropout and the like, differently on each rank. Defaults to the chief's own seeds.
         exact: Refuse losses, metrics and layers whose results differ from those of one process. False warns of
             losses and metrics, and takes unclear losses for means and unclear metrics for sums.
+        wire_dtype: As what gradients travel between hosts. "bfloat16" takes half of the bytes, and is not exact.
 
     Returns:
         The same model.
 
     Raises:
+        ConfigError: The transport has no such `wire_dtype`.
         ModelError: The model cannot be trained exactly on many ranks; the message says what to change.
     """
     if _is_distributed(model, transport):
         return model
-    replica = Replica(model, transport, seed=seed, exact=exact)
+    if wire_dtype != "float32":
+        check_choice(
+            "wire_dtype", wire_dtype, transport.wire_dtypes, 'Leave it out, or pass transport="ring".'
+        )
+    replica = Replica(model, transport, seed=seed, exact=exact, wire_dtype=wire_dtype)
     if model.built and model.variables:
         broadcast_model(replica)
     if transport.ranks == 1:  # plain Keras, at its full speed

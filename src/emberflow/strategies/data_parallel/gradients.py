@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 from emberflow.strategies.data_parallel.replica import Replica
 from emberflow.strategies.transport.interface import Tensor
+from emberflow.strategies.transport.rounded_sum import Residuals
 
 
 def hook_optimizer(replica: Replica, optimizer: Any) -> None:
@@ -18,21 +19,23 @@ def hook_optimizer(replica: Replica, optimizer: Any) -> None:
     if "apply" in vars(optimizer):  # compiled again with the same optimizer
         return
     inner = optimizer.apply
+    residuals = Residuals() if replica.wire_dtype == "bfloat16" else None
 
     def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        return inner(reduce_gradients(replica, list(grads)), trainable_variables)
+        return inner(reduce_gradients(replica, list(grads), residuals), trainable_variables)
 
     optimizer.apply = apply
 
 
-def reduce_gradients(replica: Replica, grads: list[Any]) -> list[Any]:
+def reduce_gradients(replica: Replica, grads: list[Any], residuals: Residuals | None = None) -> list[Any]:
     """Return the gradients of all ranks' rows; None stays None, slices stay slices."""
     step = replica.step
     # Outside of a step (in the user's own loop) the rows are unknown: all ranks have the same weight.
     rows = tf.constant(1.0) if step is None else step.rows
     head = tf.stack([rows, replica.stop_requested])
     dense = {place: grad for place, grad in enumerate(grads) if tf.is_tensor(grad) and not _is_sparse(grad)}
-    totals, averages = replica.transport.average(head, list(dense.values()))
+    rounded = {} if residuals is None else {"residuals": residuals}
+    totals, averages = replica.transport.average(head, list(dense.values()), **rounded)
     total, stop = totals[0], totals[1]
     replica.stop_agreed.assign(tf.maximum(replica.stop_agreed, stop))
     if step is not None:

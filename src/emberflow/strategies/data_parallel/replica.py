@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 import tensorflow as tf
+from emberflow._choices import WireDtype
 from emberflow.strategies.data_parallel.batch_means import is_plain_mean, noting_batch_means
 from emberflow.strategies.data_parallel.batch_rows import rows_of
 from emberflow.strategies.data_parallel.row_kinds import Kind, Kinds
@@ -73,11 +74,20 @@ class Step:
 class Replica:
     """One model on this rank, and what the hooks on it share."""
 
-    def __init__(self, model: Any, transport: Transport, *, seed: int | None, exact: bool) -> None:
+    def __init__(
+        self,
+        model: Any,
+        transport: Transport,
+        *,
+        seed: int | None,
+        exact: bool,
+        wire_dtype: WireDtype = "float32",
+    ) -> None:
         self.model = model
         self.transport = transport
         self.seed = seed
         self.exact = exact
+        self.wire_dtype = wire_dtype  # as which gradients travel to other hosts
         self.kinds: Kinds | None = None  # of losses and metrics, known from the first batch on
         self.is_judged = False  # whether all ranks have agreed on these kinds
         self.step: Step | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from emberflow._plan import deadlines
 from emberflow.strategies.transport.interface import Array
+from emberflow.strategies.transport.rounded_sum import Residuals
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport.ring import Ring
@@ -28,6 +29,7 @@ class _Exchange:
         number: Counts the exchanges of this rank.
         head: This rank's numbers that go first.
         buckets: How many follow.
+        residuals: What rounding dropped before, if they are rounded.
         submitted: Buckets with their numbers; None when no more will come.
         totals: The sum of all heads.
         averages: The arrays of each bucket.
@@ -36,6 +38,7 @@ class _Exchange:
     number: int
     head: Array
     buckets: int
+    residuals: Residuals | None
     submitted: queue.SimpleQueue[_Submitted | None] = field(default_factory=queue.SimpleQueue)
     done: threading.Event = field(default_factory=threading.Event)
     totals: Array | None = None
@@ -53,12 +56,13 @@ class BucketExchange:
         self._current: _Exchange | None = None
         self._count = 0
 
-    def begin(self, head: Array, buckets: int) -> int:
+    def begin(self, head: Array, buckets: int, residuals: Residuals | None = None) -> int:
         """Send the numbers that go first; return the number of this exchange.
 
         Args:
             head: Any numbers, to be summed. The first is the weight of this rank.
             buckets: How many will be submitted.
+            residuals: Given where numbers are rounded on their way.
         """
         if self._current is not None:
             raise self._ring.abandon("did not end its last step: TensorFlow failed in the middle of it")
@@ -66,7 +70,7 @@ class BucketExchange:
             self._thread = threading.Thread(target=self._run, name="emberflow-exchange", daemon=True)
             self._thread.start()
         self._count += 1
-        self._current = _Exchange(number=self._count, head=head.copy(), buckets=buckets)
+        self._current = _Exchange(number=self._count, head=head.copy(), buckets=buckets, residuals=residuals)
         self._exchanges.put(self._current)
         return self._count
 
@@ -122,7 +126,8 @@ class BucketExchange:
                 if submitted is None:
                     return
                 early[submitted[0]] = submitted[1]
-            arrays = early.pop(bucket)
-            weight, total = float(exchange.head[0]), float(totals[0])
-            exchange.averages.append(self._ring.average_bucket(arrays, weight, total, tag=bucket))
+            averages = self._ring.average_bucket(
+                early.pop(bucket), exchange.head, totals, bucket, exchange.residuals
+            )
+            exchange.averages.append(averages)
         exchange.totals = totals

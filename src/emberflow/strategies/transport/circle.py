@@ -23,12 +23,15 @@ class Circle:
         members: Their ranks, in an order that is the same for all.
         rank: Our own.
         links: Our links to the members 1, 2, 4, ... places to the right and to the left.
+
+    Attributes:
+        place: Our place among the members.
     """
 
     def __init__(self, members: Sequence[int], rank: int, links: Sequence[RingLink]) -> None:
         self.members = list(members)
         self.place = self.members.index(rank)
-        self._links = links
+        self.links = links
         self._scratch = memoryview(bytearray(CHUNK))
 
     def all_reduce(self, array: Array, tag: int = 0, divisor: float = 1.0) -> None:
@@ -49,10 +52,10 @@ class Circle:
         for each in reduce_rounds(self.place, count):
             self._begin(each, array, starts, tag)
             for begin, end in spans(each.received, starts):
-                self._add_into(array[begin:end], self._links[each.link])
-            self._links[each.link].flush()
+                self._add_into(array[begin:end], self.links[each.link])
+            self.links[each.link].flush()
         divide(array[starts[self.place] : starts[self.place + 1]], divisor)
-        self._gather_blocks(array, starts, tag)
+        self.gather_blocks(array, starts, tag)
 
     def all_gather(self, array: Array, tag: int = 0) -> list[Array]:
         """Return each member's array, flat; sizes may differ."""
@@ -61,12 +64,12 @@ class Circle:
         starts = [0, *np.cumsum(sizes).tolist()]
         whole = np.empty(starts[-1], mine.dtype)
         whole[starts[self.place] : starts[self.place + 1]] = mine
-        self._gather_blocks(whole, starts, tag)
+        self.gather_blocks(whole, starts, tag)
         return [whole[begin:end] for begin, end in itertools.pairwise(starts)]
 
     def barrier(self, tag: int = 0) -> None:
         """Return when all members have come to the same call."""
-        self._gather_blocks(_NOTHING, [0] * (len(self.members) + 1), tag)
+        self.gather_blocks(_NOTHING, [0] * (len(self.members) + 1), tag)
 
     def _sum_small(self, array: Array, tag: int) -> None:
         """Send everything to everyone and add in one order, which gives each member the same bits."""
@@ -80,19 +83,20 @@ class Circle:
         count = len(self.members)
         matrix = np.empty((count, array.size), array.dtype)
         matrix[self.place] = array
-        self._gather_blocks(matrix.reshape(-1), [place * array.size for place in range(count + 1)], tag)
+        self.gather_blocks(matrix.reshape(-1), [place * array.size for place in range(count + 1)], tag)
         return matrix
 
-    def _gather_blocks(self, whole: Array, starts: Sequence[int], tag: int) -> None:
+    def gather_blocks(self, whole: Array, starts: Sequence[int], tag: int) -> None:
+        """Fill a vector with the blocks of all members, each of which has written its own."""
         for each in gather_rounds(self.place, len(self.members)):
             self._begin(each, whole, starts, tag)
             for begin, end in spans(each.received, starts):
-                self._links[each.link].receive(as_bytes(whole[begin:end]))
-            self._links[each.link].flush()
+                self.links[each.link].receive(as_bytes(whole[begin:end]))
+            self.links[each.link].flush()
 
     def _begin(self, each: Round, whole: Array, starts: Sequence[int], tag: int) -> None:
         """Begin to send, and wait for the frame of the member to the left."""
-        link = self._links[each.link]
+        link = self.links[each.link]
         link.send([as_bytes(whole[begin:end]) for begin, end in spans(each.sent, starts)], tag)
         expected = sum(end - begin for begin, end in spans(each.received, starts))
         link.expect(expected * whole.itemsize)

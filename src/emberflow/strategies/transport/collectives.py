@@ -7,7 +7,7 @@ authentication. Of tf.distribute only the start is used: no scope, no replica.
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from emberflow.errors import PeerError
 from emberflow.strategies.transport.interface import Array, Tensor
 from emberflow.strategies.transport.nccl_errors import nccl_error
 from emberflow.strategies.transport.weighted_sums import average_by_sum
+
+if TYPE_CHECKING:
+    from emberflow.strategies.transport.rounded_sum import Residuals
 
 _GROUP = 1
 _SUMMABLE = (tf.float32, tf.float64, tf.int64)  # not int32: TensorFlow refuses to reduce it on GPUs
@@ -45,6 +48,8 @@ def start_collectives(tf_config: str, *, receive_timeout: float = EXCHANGE_TIMEO
 
 class Collectives:
     """Sums and gathers tensors by TensorFlow's collective ops. Created by `start_collectives`."""
+
+    wire_dtypes = ("float32",)
 
     def __init__(self, rank: int, ranks: int, strategy: Any, receive_timeout: float) -> None:
         self.rank = rank
@@ -76,7 +81,12 @@ class Collectives:
             for place, tensor in enumerate(given)
         ]
 
-    def average(self, head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def average(
+        self,
+        head: Tensor,
+        tensors: list[Tensor],
+        residuals: "Residuals | None" = None,  # noqa: ARG002 - never given: see `wire_dtypes`
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return the sum of `head` and the average of each tensor, weighted by the first number of `head`."""
         return average_by_sum(self.sum, head, tensors)
 

@@ -6,6 +6,8 @@ copied a part in and has added up its slice of the part before, after it it copi
 room for three parts, since a slow rank may still copy out the last but one while the next one is filled.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from emberflow.strategies.transport.circle import Circle
@@ -40,15 +42,19 @@ class HostSum:
         self._hosts = hosts
         self._turn = 0
 
-    def sum(self, packing: Packing, whole: Array, tag: int, divisor: float) -> None:
-        """Write the sum over all ranks, divided, into `whole`: the same bits on each rank."""
+    def sum(
+        self, packing: Packing, whole: Array, tag: int, divisor: float, between: Callable[[Circle], None]
+    ) -> None:
+        """Write the sum over all ranks, divided, into `whole`: the same bits on each rank.
+
+        `between` sums and divides `whole` over a circle, that of the first ranks of all hosts.
+        """
         if self._hosts == 1:
             self._sum_on_host(packing, whole, tag, divisor)
             return
-        is_leader = self._leaders is not None
-        self._sum_on_host(packing, whole, tag, 1.0, collects=is_leader)
+        self._sum_on_host(packing, whole, tag, 1.0, collects=self._leaders is not None)
         if self._leaders is not None:
-            self._leaders.all_reduce(whole, tag, divisor)
+            between(self._leaders)
         self._spread(whole, tag)
 
     def _sum_on_host(

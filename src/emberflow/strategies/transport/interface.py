@@ -1,10 +1,13 @@
 """What a strategy needs of the network."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from emberflow.errors import PeerError
+
+if TYPE_CHECKING:
+    from emberflow.strategies.transport.rounded_sum import Residuals
 
 Array = NDArray[Any]
 Tensor = Any  # tf.Tensor: TensorFlow has no types, and must not be imported here
@@ -32,12 +35,18 @@ class Transport(Protocol):
     def sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over all ranks, the same bits on each rank."""
 
-    def average(self, head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    @property
+    def wire_dtypes(self) -> tuple[str, ...]:
+        """The types as which gradients may travel."""
+
+    def average(
+        self, head: Tensor, tensors: list[Tensor], residuals: "Residuals | None" = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return the sum of `head` and the average of each tensor over all ranks, the same bits on each rank.
 
         The first number of `head`, a float32 vector, is the weight of this rank: a rank of weight 0 counts as if it
         had no tensors, whatever they hold. Inside a graph a tensor may be sent while others are still computed,
-        the last ones first.
+        the last ones first. With residuals tensors are rounded to bfloat16 on their way.
         """
 
     def gather(self, tensor: Tensor) -> Tensor:

@@ -25,10 +25,15 @@ from emberflow.strategies.transport.packed_arrays import Packing, divide
 from emberflow.strategies.transport.peers import Peers
 from emberflow.strategies.transport.ring_joining import Listener, join, places_of
 from emberflow.strategies.transport.ring_link import RingLink
+from emberflow.strategies.transport.rounded_sum import Residuals, average_rounded
+
+_LEAST_ROUNDED = 1 << 12  # numbers; fewer are sent as they are: latency is all that they take
 
 
 class Ring:
     """Sums, averages and gathers arrays and tensors over all ranks. Created by `Ring.listen`, then `Ring.connect`."""
+
+    wire_dtypes = ("float32", "bfloat16")
 
     def __init__(self, peers: Peers, circle: Circle, host_sum: HostSum | None = None) -> None:
         self.rank = peers.rank
@@ -109,10 +114,15 @@ class Ring:
                 divide(average, float(totals[0]))
         return [totals.astype(head.dtype), *averages]
 
-    def average_bucket(self, arrays: Sequence[Array], weight: float, total: float, tag: int) -> list[Array]:
-        """Return the averages of arrays of one type; the sum of all ranks' weights is known."""
+    def average_bucket(
+        self, arrays: Sequence[Array], head: Array, totals: Array, bucket: int, residuals: Residuals | None
+    ) -> list[Array]:
+        """Return the averages of arrays of one type; the sum of all ranks' heads is known."""
+        packing = Packing(arrays, arrays[0].dtype, [float(head[0])] * len(arrays))
+        rounds = residuals is not None and packing.dtype == np.float32 and packing.size >= _LEAST_ROUNDED
+        residual = residuals.of(bucket, packing.size) if residuals is not None and rounds else None
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._sum(Packing(arrays, arrays[0].dtype, [weight] * len(arrays)), tag, total)
+            return self._sum(packing, bucket, float(totals[0]), residual)
 
     def all_gather(self, array: Array, tag: int = 0) -> list[Array]:
         """Return each rank's array, flat, in rank order; sizes may differ."""
@@ -125,11 +135,13 @@ class Ring:
 
         return sum_tensors(self, tensors)
 
-    def average(self, head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def average(
+        self, head: Tensor, tensors: list[Tensor], residuals: Residuals | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return the sum of `head` and the average of each tensor, weighted by the first number of `head`."""
         from emberflow.strategies.transport.ring_ops import average_tensors
 
-        return average_tensors(self, head, tensors)
+        return average_tensors(self, head, tensors, residuals)
 
     def gather(self, tensor: Tensor) -> Tensor:
         """Return all ranks' slices one after the other in rank order; first dimensions may differ."""
@@ -146,16 +158,25 @@ class Ring:
         self.peers.close()
         self.bucket_exchange.close()
 
-    def _sum(self, packing: Packing, tag: int = 0, divisor: float = 1.0) -> list[Array]:
-        """Return the sums of the packed arrays over all ranks, divided."""
+    def _sum(
+        self, packing: Packing, tag: int = 0, divisor: float = 1.0, residual: Array | None = None
+    ) -> list[Array]:
+        """Return the sums of the packed arrays over all ranks, divided; rounded on the way if there is a residual."""
         self._check()
         whole, views = packing.new_buffer(self._pool)
         tag += packing.shapes
+
+        def over(circle: Circle) -> None:
+            if residual is None:
+                circle.all_reduce(whole, tag, divisor)
+            else:
+                average_rounded(circle, whole, residual, divisor, tag)
+
         if self._host_sum is not None and whole.nbytes >= self._host_sum.least:
-            self._host_sum.sum(packing, whole, tag, divisor)
+            self._host_sum.sum(packing, whole, tag, divisor, over)
         else:
             packing.copy_into(whole)
-            self._circle.all_reduce(whole, tag, divisor)
+            over(self._circle)
         return views
 
     def _check(self) -> None:

@@ -10,6 +10,7 @@ from emberflow.strategies.transport.interface import Array, Tensor
 
 if TYPE_CHECKING:
     from emberflow.strategies.transport.ring import Ring
+    from emberflow.strategies.transport.rounded_sum import Residuals
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -30,7 +31,9 @@ def sum_tensors(ring: "Ring", tensors: list[Tensor]) -> list[Tensor]:
     return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, given, strict=True)]
 
 
-def average_tensors(ring: "Ring", head: Tensor, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def average_tensors(
+    ring: "Ring", head: Tensor, tensors: list[Tensor], residuals: "Residuals | None" = None
+) -> tuple[Tensor, list[Tensor]]:
     """Return the sum of the heads, and each tensor's average; half floats are added as float32."""
     if ring.ranks == 1 or not tensors:
         return sum_tensors(ring, [head])[0], list(tensors)
@@ -38,8 +41,10 @@ def average_tensors(ring: "Ring", head: Tensor, tensors: list[Tensor]) -> tuple[
     wide = [_widened(tensor) for tensor in given]
     sizes = [(tensor.dtype.name, (tensor.shape.num_elements() or 0) * tensor.dtype.size) for tensor in wide]
     buckets = divide_into_buckets(sizes, ring.bucket_bytes)
-    average = _average_at_once if len(buckets) == 1 else _average_in_buckets
-    totals, *averages = average(ring, head, wide, buckets)
+    if len(buckets) == 1 and residuals is None:
+        totals, *averages = _average_at_once(ring, head, wide, buckets)
+    else:
+        totals, *averages = _average_in_buckets(ring, head, wide, buckets, residuals)
     order = [place for bucket in buckets for place in bucket]
     averages = [averages[order.index(place)] for place in range(len(order))]
     totals.set_shape(head.shape)
@@ -61,7 +66,11 @@ def _average_at_once(
 
 
 def _average_in_buckets(
-    ring: "Ring", head: Tensor, wide: list[Tensor], buckets: list[list[int]]
+    ring: "Ring",
+    head: Tensor,
+    wide: list[Tensor],
+    buckets: list[list[int]],
+    residuals: "Residuals | None",
 ) -> list[Tensor]:
     """Submit each bucket when its gradients are there, and wait for all of them at the end."""
     exchange = ring.bucket_exchange
@@ -77,7 +86,10 @@ def _average_in_buckets(
         totals, averages = exchange.wait(int(number))
         return [totals, *(array for bucket in averages for array in bucket)]
 
-    number = tf.numpy_function(lambda head: np.int64(exchange.begin(head, len(buckets))), [head], tf.int64)
+    def begin(head: Array) -> Array:
+        return np.asarray(exchange.begin(head, len(buckets), residuals), np.int64)
+
+    number = tf.numpy_function(begin, [head], tf.int64)
     submitted = [submit(place) for place in range(len(buckets))]
     types = [wide[place].dtype for bucket in buckets for place in bucket]
     return list(tf.numpy_function(wait, [number, *submitted], [head.dtype, *types]))
