@@ -1,7 +1,7 @@
 """Sums that travel as bfloat16: half of the bytes, added as float32; what rounding drops is sent in the next step.
 
 A rank rounds what it sends: its part of a sum in the reduce-scatter, and in the all-gather the average of its own
-block, of which it uses the rounded value too, so that all ranks have the same bits. Where it rounds it keeps the rest,
+block, of which it uses the rounded value too: all ranks have the same bits. Where it rounds it keeps the rest,
 and adds that to its own gradient in the next step (error feedback): a sum is linear, so it does not matter at which
 rank the rest of it comes in again.
 """
