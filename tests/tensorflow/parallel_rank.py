@@ -24,7 +24,7 @@ from emberflow.strategies.data_parallel.distribute import distribute
 from emberflow.strategies.transport.collectives import start_collectives
 from emberflow.strategies.transport.ring import Ring
 from emberflow.strategies.transport.ring_joining import Listener
-from tests.tensorflow import mirror_scenes, parallel_contract, parallel_scenes
+from tests.tensorflow import exchange_scenes, mirror_scenes, parallel_contract, parallel_scenes
 from tests.tensorflow.parallel_cases import EVALUATED, Case, batches_of, dataset
 from tests.tensorflow.parallel_term_cases import ALL_CASES
 
@@ -111,8 +111,9 @@ class Rank:
         np.savez(f"{folder}/{case}-{transport}-{self.rank}.npz", **result)
 
     def scene(self, name: str, transport: str, folder: str) -> Any:
-        scenes = parallel_scenes if hasattr(parallel_scenes, name) else mirror_scenes
-        return getattr(scenes, name)(self.transports[transport], folder)
+        modules = (exchange_scenes, mirror_scenes, parallel_scenes)
+        scene = next(getattr(module, name) for module in modules if hasattr(module, name))
+        return scene(self.transports[transport], folder)
 
     def broken_promises(self) -> list[str]:
         return parallel_contract.broken_promises()

@@ -211,40 +211,6 @@ def probe_leaves_nothing(transport: Any, folder: str) -> list[str]:
     return [name for name, now, then in zip(names, state(), before, strict=True) if now != then]
 
 
-class Counting:
-    """A transport that counts its sums."""
-
-    def __init__(self, transport: Any) -> None:
-        self._transport, self.sums = transport, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def sum(self, tensors: list[Any]) -> list[Any]:
-        self.sums += 1
-        return list(self._transport.sum(tensors))
-
-    def average(self, head: Any, tensors: list[Any], **options: Any) -> Any:
-        self.sums += 1
-        return self._transport.average(head, tensors, **options)
-
-
-def exchanges_of_a_step(transport: Any, folder: str) -> list[int]:
-    """How many sums a training step takes: of a mean, and of a mean with an added sum."""
-
-    def count(build: Any) -> int:
-        counting = Counting(transport)
-        model = distribute(fresh(transport.rank, build), counting)
-        model.run_eagerly = True
-        batches = cases.batches_of(CASE, cases.EVEN, transport.rank)
-        model.train_on_batch(*batches[0])
-        before = counting.sums
-        model.train_on_batch(*batches[1])
-        return counting.sums - before
-
-    return [count(CASE.build), count(lambda: terms.through(terms.AddLoss("sum")))]
-
-
 def other_models_are_refused(transport: Any, folder: str) -> str:
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1 + transport.rank)])
     try:

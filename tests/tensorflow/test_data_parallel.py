@@ -191,6 +191,17 @@ def test_only_a_sum_costs_one_more_exchange(crew: Crew) -> None:
     assert scene(crew, "exchanges_of_a_step", "ring2") == [[2, 3], [2, 3]]
 
 
+def test_rounded_gradients_are_close_and_equal_on_all_ranks(crew: Crew) -> None:
+    first, second = scene(crew, "rounded_gradients", "ring2")
+    assert first == second
+    assert 0 < first["distance"] < 2e-3
+
+
+def test_collectives_do_not_round(crew: Crew) -> None:
+    for text in scene(crew, "rounding_is_refused", "collectives"):
+        assert "`wire_dtype` must be \"float32\". Received: wire_dtype='bfloat16'" in text
+
+
 def test_another_model_on_a_rank_is_refused_by_all(crew: Crew) -> None:
     for text in scene(crew, "other_models_are_refused", "ring2"):
         assert "another model on ranks=[1]" in text

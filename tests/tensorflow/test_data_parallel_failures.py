@@ -67,6 +67,14 @@ def test_an_error_on_one_rank_ends_the_others_at_once(crew: Crew) -> None:
     assert second.startswith("InterruptedError: by the user's own callback")
 
 
+@pytest.mark.fault
+def test_a_step_that_fails_in_the_middle_of_its_exchange_ends_the_others(crew: Crew) -> None:
+    crew.connect("ring2", bucket_bytes=100)
+    first, second = crew.ask(2, do="scene", name="a_step_fails_in_the_middle", transport="ring2", folder="")
+    assert first.startswith("PeerError: Rank 1 has finished already"), first
+    assert second.startswith("InvalidArgumentError"), second
+
+
 def killed(crew: Crew, transport: str, rank: int) -> tuple[list[Any], float]:
     """Kill a rank in training; return what the others saw, and the longest time until then."""
     start_training(crew, transport)

@@ -18,7 +18,7 @@ PART = (
     1 << 20
 )  # bytes; small enough for the processor's cache, large enough that a barrier costs little beside it
 PARTS = 3
-LEAST = 1 << 16  # bytes; below this the barriers take longer than sockets
+LEAST = 1 << 18  # bytes; below this the barriers take as long as sockets
 
 
 class HostSum:
