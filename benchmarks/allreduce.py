@@ -97,6 +97,14 @@ class Clock:
         """End an epoch."""
         self.epochs.append((time.perf_counter() - self.start) * 1000 / self.steps)
 
+    def callback(self) -> Any:
+        """Return a callback of Keras that measures each epoch."""
+        import keras
+
+        return keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda *_: self.begin(), on_epoch_end=lambda *_: self.end()
+        )
+
     def median(self) -> float:
         """Return the median of all epochs but the first, which traces."""
         return round(statistics.median(self.epochs[1:]), 3)

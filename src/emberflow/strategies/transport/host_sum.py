@@ -3,7 +3,8 @@
 Every rank copies a part of its numbers into its own memory, adds up one slice over all ranks of its host, and copies
 all slices out of their memories. Parts follow each other so that one barrier per part is enough: before it a rank has
 copied a part in and has added up its slice of the part before, after it it copies the latter out. A rank's memory has
-room for three parts, since a slow rank may still copy out the last but one while the next one is filled.
+room for three parts, since a slow rank may still copy out the last but one while the next one is filled. Sums are
+copied out because TensorFlow may write into a tensor that nothing else refers to, and other ranks would see that.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,7 @@ from emberflow.strategies.transport.circle import Circle
 from emberflow.strategies.transport.interface import Array
 from emberflow.strategies.transport.packed_arrays import Packing, divide
 
-PART = (
-    1 << 20
-)  # bytes; small enough for the processor's cache, large enough that a barrier costs little beside it
+PART = 1 << 22  # bytes; fewer barriers, each of which waits until a busy core runs the thread
 PARTS = 3
 LEAST = 1 << 18  # bytes; below this the barriers take as long as sockets
 
