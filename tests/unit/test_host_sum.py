@@ -13,14 +13,20 @@ import numpy as np
 import pytest
 
 from emberflow.errors import PeerError
-from emberflow.strategies.transport import host_memory, host_sum
+from emberflow.strategies.transport import circles, host_memory, host_sum
 from emberflow.strategies.transport.host_key import host_key
 from emberflow.strategies.transport.interface import Array
 from emberflow.strategies.transport.ring import Ring
 from tests.unit.rings import KEY, Counted, joined, on_all
 
 HOSTS = [["a", "a"], ["a", "a", "a"], ["a", "b", "a", "b"], ["a", "a", "b"], ["b", "a", "a", "a", "c"]]
+PART = 1 << 18  # bytes, so that there are many parts
 IN_MEMORY = host_sum.LEAST // 4  # float32 numbers from which on memory is used
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circles, "PART", PART)
 
 
 @pytest.mark.parametrize("hosts", HOSTS, ids="".join)
@@ -107,11 +113,13 @@ def test_the_memory_is_returned_when_the_rings_are() -> None:
 
 CHILD = """
 import json, sys, numpy as np
+from emberflow.strategies.transport import circles
 from emberflow.strategies.transport.host_key import host_key
 from emberflow.strategies.transport.ring import Ring
 listener = Ring.listen("127.0.0.1")
 print(json.dumps([listener.address, host_key()]), flush=True)
-key, addresses, hosts = json.loads(sys.stdin.readline())
+key, addresses, hosts, part = json.loads(sys.stdin.readline())
+circles.PART = part
 ring = Ring.connect(listener, rank=1, addresses=addresses, key=bytes.fromhex(key), hosts=hosts)
 total = ring.sum_arrays([np.full(700_000, 2, np.float32)])[0]
 print(json.dumps([float(total.min()), float(total.max())]), flush=True)
@@ -137,7 +145,7 @@ def test_processes_share_memory_and_one_that_is_killed_or_stopped_is_named(kill:
             address, host = heard()
             assert host == host_key()
             addresses, hosts = [listener.address, address], [host_key(), host]
-            child.stdin.write(json.dumps([KEY.hex(), addresses, hosts]) + "\n")
+            child.stdin.write(json.dumps([KEY.hex(), addresses, hosts, PART]) + "\n")
             child.stdin.flush()
             ring = Ring.connect(
                 listener, rank=0, addresses=addresses, key=KEY, receive_timeout=0.4, hosts=hosts

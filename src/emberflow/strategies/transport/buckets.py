@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-BUCKET_BYTES = 4 << 20  # smaller ones start earlier, and each costs two rounds of all ranks
+BUCKET_BYTES = 1 << 20  # smaller ones start earlier, and each costs two rounds of all ranks
 
 
 def divide_into_buckets(tensors: Sequence[tuple[str, int]], limit: int = BUCKET_BYTES) -> list[list[int]]:
