@@ -7,6 +7,7 @@ arrays only; `sum`, `average` and `gather` import TensorFlow when they are calle
 """
 
 import contextlib
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,6 +43,7 @@ class Ring:
         self._circle = circle
         self._host_sum = host_sum
         self._pool = BufferPool()
+        self._links_in_use = threading.Lock()  # ops that TensorFlow does not order must not mix their frames
         self.bucket_bytes = BUCKET_BYTES
         self.bucket_exchange = BucketExchange(self)
 
@@ -127,7 +129,8 @@ class Ring:
     def all_gather(self, array: Array, tag: int = 0) -> list[Array]:
         """Return each rank's array, flat, in rank order; sizes may differ."""
         self._check()
-        return self._circle.all_gather(array, tag)
+        with self._links_in_use:
+            return self._circle.all_gather(array, tag)
 
     def sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over all ranks, the same bits on each rank."""
@@ -172,11 +175,12 @@ class Ring:
             else:
                 average_rounded(circle, whole, residual, divisor, tag)
 
-        if self._host_sum is not None and whole.nbytes >= self._host_sum.least:
-            self._host_sum.sum(packing, whole, tag, divisor, over)
-        else:
-            packing.copy_into(whole)
-            over(self._circle)
+        with self._links_in_use:
+            if self._host_sum is not None and whole.nbytes >= self._host_sum.least:
+                self._host_sum.sum(packing, whole, tag, divisor, over)
+            else:
+                packing.copy_into(whole)
+                over(self._circle)
         return views
 
     def _check(self) -> None:
