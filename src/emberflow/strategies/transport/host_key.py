@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def host_key() -> str:
-    """Return what is equal for processes that can share memory: of one machine and user, and visible to each other."""
+    """Return what is equal for processes that can share memory: of one machine and user, which see each other."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         facts = f"{boot} {Path('/proc/self/ns/pid').readlink()} {os.getuid()}"
