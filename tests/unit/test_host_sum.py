@@ -111,6 +111,23 @@ def test_the_memory_is_returned_when_the_rings_are() -> None:
     assert shared() == []
 
 
+@pytest.mark.alone
+@pytest.mark.fault
+@pytest.mark.parametrize("stuck", [0, 1, 3])
+def test_a_stuck_rank_of_one_host_is_named_by_the_ranks_of_all_hosts(stuck: int) -> None:
+    with joined(4, receive_timeout=0.4, hosts=["a", "b", "a", "b"]) as rings:
+
+        def work(ring: Ring) -> str:
+            if ring.rank == stuck:
+                return f"Rank {stuck} "
+            with pytest.raises(PeerError) as caught:
+                ring.sum_arrays([np.ones(400_000, np.float32)])
+            return str(caught.value)
+
+        said = on_all(rings, work)
+    assert all(text.startswith(f"Rank {stuck} ") for text in said), said
+
+
 CHILD = """
 import json, sys, numpy as np
 from emberflow.strategies.transport import circles
