@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 import emberflow as ef
 from emberflow_compat.classic_sessions import check_context
 from hops import tflauncher, util
+from tensorflowonspark import TFCluster, TFParallel
 
 
 class ConnectSession:
@@ -31,3 +33,15 @@ def test_launch_and_num_executors_need_a_classic_session() -> None:
 def test_what_is_not_a_context_is_named() -> None:
     with pytest.raises(ef.ClusterError, match=r"Received: an object of pyspark\.sql\.connect\.session"):
         check_context(ConnectSession(), "tensorspark's SparkSession", native="ef.run")
+
+
+@pytest.mark.parametrize("run", [TFCluster.run, TFParallel.run])
+def test_clusters_and_parallel_runs_need_a_context_that_is_up(run: Any) -> None:
+    with pytest.raises(
+        ef.ClusterError, match=r"run needs the SparkContext .* an object of pyspark\.sql\.connect"
+    ):
+        run(ConnectSession(), print, {}, 2, 0)
+    stopped: Any = object.__new__(SparkContext)
+    stopped._jsc = None  # what `stop` leaves
+    with pytest.raises(ef.ClusterError, match=r"(?s)run needs a SparkContext that is up.*before spark\.stop"):
+        run(stopped, print, {}, 2, 0)

@@ -30,12 +30,17 @@ def classic_context(session: "SparkSession", caller: str, *, native: str) -> "Sp
 
 
 def check_context(context: object, caller: str, *, native: str) -> None:
-    """Refuse what is not a Spark context, such as a session of Spark Connect."""
+    """Refuse what is not a Spark context, such as a session of Spark Connect, and a context that is stopped."""
     from pyspark import SparkContext
 
     if not isinstance(context, SparkContext):
         kind = type(context)
         raise _refused(caller, f"an object of {kind.__module__}.{kind.__qualname__}", native)
+    if context._jsc is None:  # noqa: SLF001 - the only way to know it, and a new context would be made instead
+        raise ef.ClusterError(
+            f"{caller} needs a SparkContext that is up. Received: one that is stopped.",
+            fix="Call it before spark.stop(), or with the SparkContext of a new session.",
+        )
 
 
 def _refused(caller: str, received: str, native: str) -> ef.ClusterError:

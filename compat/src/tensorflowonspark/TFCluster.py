@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import emberflow as ef
 from emberflow_compat import deadlines
+from emberflow_compat.classic_sessions import check_context
 from emberflow_compat.keras_choice import choice_for_nodes
 from tensorflowonspark.cluster_facts import (
     gpu_options,
@@ -252,6 +253,7 @@ def run(
         eval_node: Whether one node is an evaluator.
         release_port: False: `ctx.release_port()` is called by your function.
     """
+    check_context(sc, "TFCluster.run", native="ef.cluster(fn, workers=n)")
     for name, is_wanted in (("driver_ps_nodes", driver_ps_nodes), ("eval_node", eval_node)):
         if is_wanted and input_mode != InputMode.TENSORFLOW:
             raise UsageError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import emberflow as ef
+from emberflow_compat.classic_sessions import check_context
 from emberflow_compat.keras_choice import KerasChoice, choice_for_nodes
 from tensorflowonspark import util
 from tensorflowonspark.cluster_facts import default_fs_of, gpu_options, session_of
@@ -62,6 +63,7 @@ def run(
         WorkerError: Your function raised.
         ClusterError: Spark has too few slots for all at the same time.
     """
+    check_context(sc, "TFParallel.run", native="ef.run_parallel(fn, tasks=n)")
     assigned = gpu_options(sc, tf_args)
     by_spark = assigned.get("gpu_source") == "spark"
     program = ParallelProgram(
