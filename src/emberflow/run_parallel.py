@@ -54,7 +54,7 @@ def run_parallel(
 
     Raises:
         ConfigError: The arguments are wrong, or the function cannot be pickled.
-        ClusterError: Spark cannot provide the GPUs, or the job failed.
+        ClusterError: Spark cannot provide the GPUs, or with `barrier` the slots; or the job failed.
         NodeFailedError: Your function raised in a task. The other tasks have run to their end; the results of those
             that completed are in the error's ``results``, in order, with None for the others.
         NodeLostError: A process was killed or crashed. The other tasks as before.
@@ -118,6 +118,7 @@ def _collect(
     """Run one Spark job of that many tasks; cancel it if this call is interrupted."""
     from emberflow._driver.interpreter import collect_in_arrow, is_connect
     from emberflow._driver.profiles import check_gpus, profile_of
+    from emberflow._driver.slots import check_all_at_once
     from emberflow._driver.spark_errors import translate
     from emberflow._task.parallel_task import PARALLEL_SCHEMA, run_parallel_task
     from emberflow.config import RunConfig
@@ -125,6 +126,8 @@ def _collect(
     plan = orders.plan
     check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
     profile = profile_of(plan.stages[0], facts)
+    if barrier:
+        check_all_at_once(spark, profile, tasks, facts, plan.start_timeout)
     task = functools.partial(run_parallel_task, orders)
     rows = spark.range(0, tasks, 1, tasks)
     tag = f"emberflow-{plan.run_id}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emberflow.errors import ConfigError, NodeFailedError, NodeLostError
+from emberflow.errors import ClusterError, ConfigError, NodeFailedError, NodeLostError
 from emberflow.run_parallel import run_parallel
 
 if TYPE_CHECKING:
@@ -54,6 +54,15 @@ def test_a_barrier_starts_all_at_once(
         0,
         1,
     ]
+
+
+def test_a_barrier_with_too_few_slots_is_refused_within_seconds(
+    spark_cluster: "SparkSession", nothing_left: None
+) -> None:
+    with pytest.raises(
+        ClusterError, match=r"(?s)3 tasks need .* 2 slots .* tasks=2 or fewer, or barrier=False"
+    ):
+        run_parallel(look, tasks=3, barrier=True, spark=spark_cluster)
 
 
 def fail_some(ctx: Any) -> int:

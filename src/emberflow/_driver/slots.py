@@ -175,6 +175,23 @@ def check_slots(slots: int, workers: int, helpers: int, master: str | None) -> N
     )
 
 
+def check_all_at_once(
+    spark: "SparkSession", profile: Any, tasks: int, facts: ClusterFacts, timeout: float
+) -> None:
+    """Refuse more tasks of a barrier than there are slots: Spark would ask again for ten minutes."""
+    if facts.is_connect or facts.allocation is not None:
+        return  # slots cannot be counted there; Spark itself refuses barriers under dynamic allocation
+    slots = wait_for_slots(spark, profile, tasks, timeout)
+    if slots < tasks:
+        fewer = f"Pass tasks={slots} or fewer, or barrier=False; or start" if slots else "Start"
+        raise ClusterError(
+            f"{tasks} tasks need as many task slots at the same time. "
+            f"Received: {slots} slots from {facts.master}.",
+            fix=f"{fewer} the session with more executors or cores (spark.executor.instances, "
+            "spark.executor.cores, spark.cores.max).",
+        )
+
+
 def _check_stage(spark: "SparkSession", stage: Stage, facts: ClusterFacts) -> None:
     slots = count_slots(spark, profile_of(stage, facts))
     if slots < stage.ranks:
