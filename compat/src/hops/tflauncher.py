@@ -42,8 +42,8 @@ def launch(
         ClusterError: The session is one of Spark Connect.
     """
     context = classic_context(spark_session, "tflauncher.launch", native="ef.run_parallel(fn, tasks=n)")
-    root = f"{hdfs.project_path()}Logs/TensorFlow/{context.applicationId}/runId.{next(_runs)}"
     calls = calls_of(map_fun, args_dict)
+    root = f"{hdfs.project_path()}Logs/TensorFlow/{context.applicationId}/runId.{next(_runs)}"
     trials = Trials(
         function=map_fun,
         each=[Trial(folder=f"{root}/{name}", arguments=arguments) for name, arguments in calls.items()],
@@ -63,7 +63,7 @@ def launch(
     failed = {name: error for name, error in zip(calls, errors, strict=True) if error}
     if len(failed) == len(calls):
         raise ef.NodeFailedError(
-            f"Each of {len(calls)} trials failed; the first one:\n{next(iter(failed.values()))}",
+            f"No trial succeeded. Received: {len(failed)} that failed; the first one:\n{next(iter(failed.values()))}",
             fix=f"Correct the function; all tracebacks are in {root}.",
         )
     for name, error in failed.items():
