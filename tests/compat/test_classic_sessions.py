@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 import emberflow as ef
 from emberflow_compat.classic_sessions import check_context
@@ -41,6 +42,9 @@ def test_clusters_and_parallel_runs_need_a_context_that_is_up(run: Any) -> None:
         ef.ClusterError, match=r"run needs the SparkContext .* an object of pyspark\.sql\.connect"
     ):
         run(ConnectSession(), print, {}, 2, 0)
+    session: Any = object.__new__(SparkSession)
+    with pytest.raises(ef.ClusterError, match=r"(?s)a SparkSession.*Pass spark\.sparkContext"):
+        run(session, print, {}, 2, 0)
     stopped: Any = object.__new__(SparkContext)
     stopped._jsc = None  # what `stop` leaves
     with pytest.raises(ef.ClusterError, match=r"(?s)run needs a SparkContext that is up.*before spark\.stop"):

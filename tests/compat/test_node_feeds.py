@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from emberflow_compat import deadlines
 from emberflow_compat.keras_choice import KerasChoice
 from tensorflowonspark.node_feeds import COLUMNS, TERMINATED, NodeFeeds
 from tensorflowonspark.node_program import NodeProgram
 from tensorflowonspark.node_roles import layout_of
+from tensorflowonspark.old_errors import ResultsError
 from tensorflowonspark.row_chunks import chunks_to_ask, chunks_to_train, results_in
 from tensorflowonspark.TFNode import DataFeed
 
@@ -129,6 +131,26 @@ def test_what_comes_after_terminate_is_dropped() -> None:
     assert feed.next_batch(10) == []
     with pytest.raises(ValueError, match="0 results for 1 rows"):
         request.results()
+
+
+def test_a_repeated_task_is_told_why_the_function_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "REPEATED_TASK", 0.5)
+    node = Node()
+    feeds = NodeFeeds(node, ["input", "output", "error"])
+    requests = [Request(list(range(3000))) for _ in range(2)]  # Spark repeats the task of the first one
+    node.asked.put(requests[0])
+
+    def fail() -> None:
+        DataFeed(feeds.manager, train_mode=False).next_batch(10)
+        node.asked.put(requests[1])
+        raise KeyError("of mine")
+
+    with pytest.raises(KeyError), feeds.errors_told():
+        fail()
+    node.stop()
+    for request in requests:
+        with pytest.raises(ResultsError, match=r"(?s)0 results for 3000 rows.*Exception in worker:.*of mine"):
+            request.results()
 
 
 def test_rows_that_cannot_be_loaded_are_an_error_of_the_function() -> None:

@@ -137,6 +137,24 @@ def test_errors_while_and_after_feeding(spark_standalone: "SparkSession") -> Non
 
 
 @pytest.mark.full
+def test_an_inference_that_spark_repeats_tells_the_cause(spark_retrying: "SparkSession") -> None:
+    def fail(args: Any, ctx: Any) -> None:
+        feed = ctx.get_data_feed(train_mode=False)
+        while not feed.should_stop():
+            if feed.next_batch(10):
+                raise ValueError("while asked")
+
+    sc = spark_retrying.sparkContext
+    cluster = TFCluster.run(sc, fail, {}, 2, 0, input_mode=SPARK)
+    with pytest.raises(Exception, match=r"Exception in worker:\n(.|\n)*while asked"):
+        cluster.inference(sc.parallelize(range(100), 4)).collect()
+    with pytest.raises(Exception, match=r"Exception in worker:\n(.|\n)*while asked"):
+        cluster.shutdown()
+    with pytest.raises(ClusterError, match="after shutdown"):
+        cluster.train(sc.parallelize([1]))
+
+
+@pytest.mark.full
 def test_a_node_that_is_killed_while_it_is_fed(spark_standalone: "SparkSession") -> None:
     def die(args: Any, ctx: Any) -> None:
         feed = ctx.get_data_feed()

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tensorflowonspark import TFManager, TFNode
+from emberflow.errors import ClusterError
+from tensorflowonspark import TFCluster, TFManager, TFNode
 from tensorflowonspark.marker import EndPartition
 from tensorflowonspark.node_queues import NodeManager, ResultQueue, RowQueue
 from tensorflowonspark.node_results import Results
 from tensorflowonspark.node_roles import layout_of
-from tensorflowonspark.old_errors import ResultsError
+from tensorflowonspark.old_errors import ResultsError, executors_named
 from tensorflowonspark.remote_paths import explained_paths
 from tensorflowonspark.TFSparkNode import TFNodeContext
 
@@ -190,6 +191,41 @@ def test_roles_by_executor_id() -> None:
     assert [alone.job_of(*node) for node in nodes[:2]] == [("worker", 0), ("worker", 1)]
     with pytest.raises(AssertionError, match="requires 3 nodes, but only 2 executors available"):
         layout_of(2, 2, "chief", False)
+
+
+def test_what_cannot_be_fed_is_refused() -> None:
+    with pytest.raises(AssertionError, match="num_ps cannot be negative"):
+        layout_of(2, -1, None, False)
+    cluster = object.__new__(TFCluster.TFCluster)
+    cluster.input_mode, cluster.queues = TFCluster.InputMode.SPARK, ["input"]
+    rows: Any = [1, 2]
+    for feed in (cluster.train, cluster.inference):
+        with pytest.raises(
+            AssertionError, match=r"(?s)requires an RDD.*Received: an object of list.*df\.rdd"
+        ):
+            feed(rows)
+    cluster._is_shut_down = True
+    with pytest.raises(ClusterError, match=r"(?s)after shutdown\(\).*TFCluster\.run"):
+        cluster.train_frame(rows, 1)
+
+
+def test_a_feed_of_an_unknown_queue() -> None:
+    feed = TFNode.DataFeed(NodeManager({}), qname_in="mine", qname_out="yours")
+    with pytest.raises(AssertionError, match=r"(?s)Unknown queue: mine.*queues="):
+        feed.next_batch(1)
+    with pytest.raises(AssertionError, match="Unknown queue: yours"):
+        feed.batch_results([1])
+
+
+def test_errors_name_what_old_programs_pass() -> None:
+    fix = "Pass workers=2 or fewer; if executors are still starting, raise executor_timeout."
+    with (
+        pytest.raises(ClusterError, match=r"Pass num_executors=3 or fewer; .+, run it again"),
+        executors_named(1),
+    ):
+        raise ClusterError("Too few slots.", fix)
+    with pytest.raises(ClusterError, match=r"Pass num_executors=2 .+ use_barrier=False"), executors_named():
+        raise ClusterError("Too few slots.", "Pass tasks=2 or fewer, or barrier=False.")
 
 
 def test_release_port_closes_the_socket(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,7 +32,12 @@ def classic_context(session: "SparkSession", caller: str, *, native: str) -> "Sp
 def check_context(context: object, caller: str, *, native: str) -> None:
     """Refuse what is not a Spark context, such as a session of Spark Connect, and a context that is stopped."""
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
+    if isinstance(context, SparkSession):
+        raise ef.ClusterError(
+            f"{caller} needs a SparkContext. Received: a SparkSession.", fix="Pass spark.sparkContext."
+        )
     if not isinstance(context, SparkContext):
         kind = type(context)
         raise _refused(caller, f"an object of {kind.__module__}.{kind.__qualname__}", native)

@@ -20,28 +20,24 @@ from tensorflowonspark.cluster_facts import (
     warn_of_old_ports,
     with_tensorboard,
 )
+from tensorflowonspark.feed_checks import InputMode, check_mode, check_rdd, too_late, unknown_queue
 from tensorflowonspark.feed_watch import FeedWatch, are_terminated, await_stream
 from tensorflowonspark.node_feeds import COLUMNS
 from tensorflowonspark.node_program import NodeProgram
 from tensorflowonspark.node_roles import Layout, layout_of
-from tensorflowonspark.old_errors import UsageError, worker_errors
+from tensorflowonspark.old_errors import UsageError, executors_named, worker_errors
 from tensorflowonspark.row_chunks import chunks_to_ask, chunks_to_train, results_in
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame
 
+__all__ = ["InputMode", "StopState", "TFCluster", "run"]
+
 logger = logging.getLogger(__name__)
 
 EPOCHS_BY_DEFAULT = 10  # what num_epochs=0 means
 ASKED_SCHEMA = "rows binary, feed_timeout double"
-
-
-class InputMode:
-    """How nodes get their rows: by themselves, or from Spark."""
-
-    TENSORFLOW = 0
-    SPARK = 1
 
 
 class StopState:
@@ -92,6 +88,7 @@ class TFCluster:
         self._layout = layout
         self._has_tensorboard = has_tensorboard
         self._nodes = node_infos(cluster, layout)
+        self._is_shut_down = False
         self.input_mode = input_mode
         self.queues = queues
         self.server = StopState(self._is_terminated)
@@ -122,7 +119,7 @@ class TFCluster:
             WorkerError: Your function raised on a node.
             FeedTimeoutError: A node takes no rows.
         """
-        self._check_fed("train", qname)
+        self._check_fed("train", qname, dataRDD)
         if num_epochs < 0:
             raise UsageError(
                 f"num_epochs cannot be negative. Received: num_epochs={num_epochs}.", fix="Pass num_epochs=1."
@@ -149,7 +146,7 @@ class TFCluster:
             feed_timeout: Seconds after which a node that gives no more results is an error.
             qname: The queue of rows; results are those of the queue "output".
         """
-        self._check_fed("inference", qname)
+        self._check_fed("inference", qname, dataRDD)
         chunks = dataRDD.mapPartitions(functools.partial(chunks_to_ask, feed_timeout=float(feed_timeout)))
         frame = self._cluster.spark.createDataFrame(chunks, ASKED_SCHEMA, verifySchema=False)
         with worker_errors():
@@ -170,6 +167,7 @@ class TFCluster:
             WorkerError: Your function raised on a node, also after the last row.
         """
         del grace_secs
+        self._is_shut_down = True
         with worker_errors():
             try:
                 if ssc is not None:
@@ -187,17 +185,14 @@ class TFCluster:
             waiting.wait(deadlines.TENSORBOARD_POLL)
         return self._cluster.tensorboard_url
 
-    def _check_fed(self, call: str, qname: str) -> None:
-        if self.input_mode != InputMode.SPARK:
-            raise UsageError(
-                f"TFCluster.{call}() requires InputMode.SPARK. Received: input_mode={self.input_mode}.",
-                fix="Pass input_mode=TFCluster.InputMode.SPARK to TFCluster.run.",
-            )
+    def _check_fed(self, call: str, qname: str, rows: Any = None) -> None:
+        check_mode(call, self.input_mode)
+        if rows is not None:
+            check_rdd(call, rows)
+        if self._is_shut_down:
+            raise too_late(call)
         if qname not in (self.queues or ()):
-            raise UsageError(
-                f"Unknown queue: {qname}. Received: qname={qname!r}; there are {list(self.queues or ())}.",
-                fix=f"Pass queues=['input', 'output', 'error', {qname!r}] to TFCluster.run.",
-            )
+            raise unknown_queue(qname)
 
     def _feed(self, rdd: "RDD[Any]", feed_timeout: float, qname: str) -> None:
         if rdd.getNumPartitions():  # a batch of a DStream may have none
@@ -274,7 +269,7 @@ def run(
         tf_args=tf_args,
         map_fun=map_fun,
     )
-    with worker_errors():
+    with worker_errors(), executors_named(layout.ps + layout.evaluator):
         started = ef.cluster(
             program,
             workers=layout.trainers,

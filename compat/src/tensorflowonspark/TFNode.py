@@ -8,6 +8,7 @@ from queue import Empty
 from typing import Any
 
 from emberflow_compat import deadlines
+from tensorflowonspark.feed_checks import unknown_queue
 from tensorflowonspark.marker import Marker
 from tensorflowonspark.node_queues import TERMINATING, ResultQueue, RowQueue
 from tensorflowonspark.old_errors import DeprecatedError
@@ -146,6 +147,8 @@ class DataFeed:
         if isinstance(self.queue_out, ResultQueue):
             self.queue_out.give(results)
             return
+        if self.queue_out is None:
+            raise unknown_queue(self.qname_out)
         for result in results:
             self.queue_out.put(result, block=True)
 
@@ -158,6 +161,8 @@ class DataFeed:
     def _take(self, most: int) -> list[Any] | None:
         if isinstance(self.queue_in, RowQueue):
             return self.queue_in.take(most)
+        if self.queue_in is None:
+            raise unknown_queue(self.qname_in)
         item = self.queue_in.get(block=True)
         self.queue_in.task_done()
         return None if item is None else [item]

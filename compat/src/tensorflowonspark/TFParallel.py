@@ -11,7 +11,7 @@ from emberflow_compat.keras_choice import KerasChoice, choice_for_nodes
 from tensorflowonspark import util
 from tensorflowonspark.cluster_facts import default_fs_of, gpu_options, session_of
 from tensorflowonspark.node_gpus import wanted_gpus
-from tensorflowonspark.old_errors import worker_errors
+from tensorflowonspark.old_errors import executors_named, worker_errors
 from tensorflowonspark.remote_paths import explained_paths
 from tensorflowonspark.TFSparkNode import TFNodeContext
 
@@ -74,7 +74,7 @@ def run(
         tf_args=tf_args,
         map_fn=map_fn,
     )
-    with worker_errors():
+    with worker_errors(), executors_named():
         ef.run_parallel(
             program,
             tasks=num_executors,

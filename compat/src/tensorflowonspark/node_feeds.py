@@ -1,7 +1,9 @@
 """The rows of a node of `TFCluster`: threads bring what Emberflow delivers into the queues that `DataFeed` reads."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tensorflowonspark.node_queues import NodeManager, ResultQueue, RowQueue
@@ -33,14 +35,26 @@ class NodeFeeds:
         queues["output"] = ResultQueue(self._results.give)
         self.manager = NodeManager(queues)
         self.manager.on_terminating = self._tell_terminated
+        self._fed = list(fed.values())
         self._threads = []
         for name, queue in fed.items():
             queue.on_wait = self._results.check_given
             self._threads.append(self._started(self._feed, name, queue))
 
+    @contextmanager
+    def errors_told(self) -> Iterator[None]:
+        """Tell the task that waits for results why your function, in the block, raised."""
+        try:
+            yield
+        except (Exception, SystemExit):
+            for queue in self._fed:
+                queue.drop()
+            self._results.tell(f"Exception in worker:\n{traceback.format_exc()}")
+            raise
+
     def finish(self) -> None:
         """Drop what nobody takes any more, until the driver stops the cluster: your function has returned."""
-        self._results.fail("Your function has returned")
+        self._results.fail("Your function has returned.")
         self.manager.set("state", "terminating")
         for thread in self._threads:
             thread.join()
@@ -84,7 +98,7 @@ class NodeFeeds:
             request.reply(_reply(answers))
 
     def _tell_terminated(self) -> None:
-        self._results.fail("Your function has called terminate()")
+        self._results.fail("Your function has called terminate().")
         self._ctx.report(**{TERMINATED: 1.0})
 
 

@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,7 @@ class NodeProgram:
             tmp_socket=socket.socket() if self.keeps_port else None,
         )
         node.mirror_by = ctx.mirror
-        with explained_paths():
+        with feeds.errors_told() if feeds else nullcontext(), explained_paths():
             if job in ("ps", "evaluator"):
                 self._run_beside(ctx, node)
             else:

@@ -3,12 +3,16 @@
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from emberflow_compat import deadlines
 from tensorflowonspark.marker import EndPartition
 from tensorflowonspark.node_queues import RowQueue
 from tensorflowonspark.old_errors import NoResults, ResultsError, feed_timeout_error
+
+UNTIL_THE_END = "Call batch_results with one result per row, until should_stop."
 
 
 class Results:
@@ -22,7 +26,8 @@ class Results:
         self._giver = 0  # the thread that gives results
         self._end: EndPartition | None = None  # comes after the rows
         self._queue: RowQueue | None = None
-        self._is_over = ""
+        self._is_over, self._fix = "", UNTIL_THE_END
+        self._requests = 0
 
     def ask(self, chunks: Sequence[list[Any]], queue: RowQueue, feed_timeout: float) -> list[Any]:
         """Bring the rows to your function; return the results of each chunk, or why there are none.
@@ -38,6 +43,8 @@ class Results:
         ]  # now: your function may change the lists that it takes
         with self._asking:
             with self._changed:
+                self._requests += 1
+                self._changed.notify_all()
                 self._wanted, self._given, self._giver = ends[-1], [], 0
                 self._end = EndPartition()
                 self._queue = queue
@@ -75,11 +82,32 @@ class Results:
             if are_all_taken and is_giver and 0 < self._wanted != len(self._given):
                 raise _wrong_number(len(self._given), self._wanted)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, fix: str = UNTIL_THE_END) -> None:
         """Answer whoever asks, now or later, that there will be no results."""
         with self._changed:
-            self._is_over = why
+            self._is_over, self._fix = why, fix
             self._changed.notify_all()
+
+    def tell(self, why: str) -> None:
+        """Answer whoever asks why your function raised, until nobody asks any more.
+
+        Spark repeats a task that fails and shows the error of the last time: without an answer it would be that
+        the node is gone.
+        """
+        until = time.monotonic() + deadlines.REPEATED_TASKS
+        with self._changed:
+            if not self._wanted:
+                return
+            self.fail(why, "Correct the function.")
+            requests = -1
+            while requests != self._requests and time.monotonic() < until:
+                requests = self._requests
+                self._changed.wait_for(
+                    functools.partial(self._is_asked_again, requests), deadlines.REPEATED_TASK
+                )
+
+    def _is_asked_again(self, requests: int) -> bool:
+        return self._requests != requests
 
     def _await(self, feed_timeout: float) -> list[Any]:
         with self._changed:
@@ -88,8 +116,8 @@ class Results:
                 if self._is_over or len(self._given) > self._wanted:
                     raise ResultsError(
                         "Each row must get its result. Received: "
-                        f"{len(self._given)} results for {self._wanted} rows. {self._is_over}.",
-                        fix="Call batch_results with one result per row, until should_stop.",
+                        f"{len(self._given)} results for {self._wanted} rows. {self._is_over}",
+                        fix=self._fix,
                     )
                 if seen == len(self._given):
                     late = feed_timeout_error(feed_timeout, f"{seen} results for {self._wanted} rows")

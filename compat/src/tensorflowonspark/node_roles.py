@@ -82,6 +82,10 @@ def layout_of(num_executors: int, num_ps: int, master_node: str | None, eval_nod
     Raises:
         UsageError: There are too few nodes for them.
     """
+    if num_ps < 0:
+        raise UsageError(
+            f"num_ps cannot be negative. Received: num_ps={num_ps}.", fix="Pass num_ps=0 or more."
+        )
     others = num_ps + bool(master_node) + bool(eval_node)
     workers = max(num_executors - others, 0)
     if others + workers != num_executors:

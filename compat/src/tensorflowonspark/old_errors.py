@@ -4,11 +4,12 @@ The old library raised `Exception` and failed assertions; programs look at the t
 first, and then what to change.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emberflow.errors import ClusterError, ConfigError, DataError, NodeFailedError
+from emberflow.errors import ClusterError, ConfigError, DataError, EmberflowError, NodeFailedError
 
 
 class UsageError(ConfigError, AssertionError):
@@ -51,9 +52,39 @@ class GpuError(ClusterError):
     """There are fewer GPUs than a node wants."""
 
 
+@contextmanager
+def executors_named(others: int = 0) -> Iterator[None]:
+    """Let the fix of an error name `num_executors`, and what else old programs pass.
+
+    Args:
+        others: Nodes that `num_executors` counts and Emberflow's `workers` does not.
+    """
+    try:
+        yield
+    except EmberflowError as error:
+        error.reword(error.problem, _in_old_words(error.fix, others))
+        raise
+
+
+def _in_old_words(fix: str, others: int = 0) -> str:
+    """Return what to do in the names of the old library.
+
+    >>> _in_old_words("Pass workers=2 or fewer.", others=1)
+    'Pass num_executors=3 or fewer.'
+    """
+    counted = re.sub(r"\bworkers=(\d+)", lambda found: f"num_executors={int(found[1]) + others}", fix)
+    for new, old in (
+        ("tasks=", "num_executors="),
+        ("barrier=", "use_barrier="),
+        ("raise executor_timeout", "run it again"),
+    ):
+        counted = re.sub(rf"(?<!\w){new}", old, counted)
+    return counted
+
+
 def worker_error(error: NodeFailedError, where: str) -> WorkerError:
     """Return the error of a node as the old library told it."""
-    found = WorkerError(f"Exception in {where}:\n{error.problem}", error.fix)
+    found = WorkerError(f"Exception in {where}:\n{error.problem}", _in_old_words(error.fix))
     found.__dict__.update(
         {name: value for name, value in vars(error).items() if name not in ("problem", "fix")}
     )
