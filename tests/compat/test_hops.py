@@ -68,8 +68,13 @@ def test_a_function_without_arguments_runs_once_and_its_error_is_raised(
     def wrapper() -> None:
         raise KeyError("no such file")
 
-    with pytest.raises(ef.NodeFailedError, match="no such file"):
+    with pytest.raises(ef.NodeFailedError, match=r"(?s)No trial succeeded.*no such file.*runId\.") as failed:
         tflauncher.launch(spark_cluster, wrapper)
+    with pytest.raises(ValueError, match="must have a list for each argument"):
+        tflauncher.launch(spark_cluster, wrapper, {"rate": [1]})  # starts nothing, and is not counted
+    root = tflauncher.launch(spark_cluster, lambda: 1)
+    numbers = [int(text.rpartition("runId.")[2].rstrip(".")) for text in (failed.value.fix, root)]
+    assert numbers[1] == numbers[0] + 1
 
 
 @pytest.mark.full

@@ -148,7 +148,8 @@ def _lost(node: NodeAddress, error: BaseException) -> NodeLostError:
     problem = error.problem if isinstance(error, EmberflowError) else f"{type(error).__name__}: {error}"
     return NodeLostError(
         f"Rank {node.rank} on {node.host} must take the rows of this task. Received: {problem}",
-        fix="See the error of the cluster itself: the node has ended, or its host cannot be reached from this one.",
+        fix="See the error of the cluster itself, if the node has failed; run this action before the cluster is "
+        "stopped; or check that this host can reach that one.",
         rank=node.rank,
         host=node.host,
     )
