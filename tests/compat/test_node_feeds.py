@@ -153,6 +153,29 @@ def test_a_repeated_task_is_told_why_the_function_raised(monkeypatch: pytest.Mon
             request.results()
 
 
+def test_too_many_results_are_told_to_a_repeated_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "REPEATED_TASK", 0.5)
+    node = Node()
+    feeds = NodeFeeds(node, ["input", "output", "error"])
+    first, again = Request([1, 2]), Request([1, 2])
+    node.asked.put(first)
+
+    def give_too_many() -> None:
+        feed = DataFeed(feeds.manager, train_mode=False)
+        try:
+            feed.batch_results([*feed.next_batch(2), 3])
+        finally:
+            with pytest.raises(ResultsError, match="3 results for 2 rows"):
+                first.results()  # answered before the function has ended
+            node.asked.put(again)
+
+    with pytest.raises(ResultsError), feeds.errors_told():
+        give_too_many()
+    node.stop()
+    with pytest.raises(ResultsError, match=r"(?s)Exception in worker:.*3 results for 2 rows"):
+        again.results()
+
+
 def test_rows_that_cannot_be_loaded_are_an_error_of_the_function() -> None:
     node = Node()
     feed = DataFeed(NodeFeeds(node, ["input"]).manager)

@@ -28,6 +28,7 @@ class Results:
         self._queue: RowQueue | None = None
         self._is_over, self._fix = "", UNTIL_THE_END
         self._requests = 0
+        self._has_failed = False  # the last request, or it is not answered yet
 
     def ask(self, chunks: Sequence[list[Any]], queue: RowQueue, feed_timeout: float) -> list[Any]:
         """Bring the rows to your function; return the results of each chunk, or why there are none.
@@ -44,6 +45,7 @@ class Results:
         with self._asking:
             with self._changed:
                 self._requests += 1
+                self._has_failed = True
                 self._changed.notify_all()
                 self._wanted, self._given, self._giver = ends[-1], [], 0
                 self._end = EndPartition()
@@ -52,6 +54,7 @@ class Results:
                 for rows in (*chunks, [self._end]):
                     queue.bring(rows)
                 results = self._await(feed_timeout)
+                self._has_failed = False
             except ResultsError as error:
                 return [NoResults(error.problem, error.fix)] * len(chunks)
             finally:
@@ -70,9 +73,9 @@ class Results:
                 return
             self._given.extend(results)
             self._giver = threading.get_ident()
+            self._changed.notify_all()
             if len(self._given) > self._wanted:
                 raise _wrong_number(len(self._given), self._wanted)
-            self._changed.notify_all()
 
     def check_given(self) -> None:
         """Refuse to let the thread that gives results wait for rows: the task waits for results that never come."""
@@ -96,7 +99,7 @@ class Results:
         """
         until = time.monotonic() + deadlines.REPEATED_TASKS
         with self._changed:
-            if not self._wanted:
+            if not self._has_failed:
                 return
             self.fail(why, "Correct the function.")
             requests = -1
