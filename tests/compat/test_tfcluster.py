@@ -60,7 +60,7 @@ def test_rows_are_fed_and_asked_in_one_program(spark_standalone: "SparkSession",
     assert asked.collect() == [x * x for x in range(1000)]
     assert asked.sum() == sum(x * x for x in range(1000))  # each action asks again
     cluster.shutdown()
-    with pytest.raises(ClusterError, match="must be up"):
+    with pytest.raises(ClusterError, match="after shutdown"):
         cluster.train(sc.parallelize([1]))
     with pytest.raises(ClusterError, match="must be up"):
         cluster.inference(sc.parallelize([1]))
