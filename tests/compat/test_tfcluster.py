@@ -62,7 +62,7 @@ def test_rows_are_fed_and_asked_in_one_program(spark_standalone: "SparkSession",
     cluster.shutdown()
     with pytest.raises(ClusterError, match="after shutdown"):
         cluster.train(sc.parallelize([1]))
-    with pytest.raises(ClusterError, match="must be up"):
+    with pytest.raises(ClusterError, match="after shutdown"):
         cluster.inference(sc.parallelize([1]))
     cluster.shutdown()  # once more is no error
 
