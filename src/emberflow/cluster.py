@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ def cluster(
     allow_unencrypted: bool = False,
     driver_host: str | None = None,
     port_range: str | None = None,
+    record: str | None = None,
 ) -> Cluster:
     """Start nodes that stay up until they are stopped, and feed them with one DataFrame after the other.
 
@@ -94,6 +96,8 @@ def cluster(
         driver_host: The address at which executors reach this process, if not the one that Spark uses.
         port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; by
             default Spark's setting spark.emberflow.portRange, or any free ports.
+        record: Folder for a record of what happens, on any storage: ``emberflow runs`` lists and compares the runs
+            there. Each run has a folder of its own in it. By default Spark's setting spark.emberflow.record, or none.
 
     Returns:
         The cluster, with all nodes up.
@@ -142,6 +146,7 @@ def cluster(
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
         port_range=port_range,
+        record=record,
     )
     if fn is None:
         config = _idle(config)
@@ -169,6 +174,7 @@ def _started(
 ) -> "LiveRun":
     """Return the run with all nodes up."""
     from emberflow._driver.live_run import LiveRun
+    from emberflow._driver.recording import failure_recorded, options_of, record_plan, start_recording
     from emberflow._driver.row_routing import RunData, data_spec
     from emberflow._driver.run_plan import make_plan
     from emberflow._driver.shipping import shipment_of
@@ -176,14 +182,15 @@ def _started(
     from emberflow._driver.supervisor import Program
 
     data = RunData()
-    nodes = place_nodes(spark, config, facts, is_live=True)
-    plan = make_plan(config, facts, nodes, is_live=True)
-    log.debug("plan: %s", plan)
-    program = Program(
-        fn=shipment_of(fn, is_connect=facts.is_connect),
-        data=data,
-        spec=data_spec(data, config),
-    )
-    run = LiveRun(spark, program, plan, config, facts)
-    run.start()
+    run_id, options = secrets.token_hex(4), options_of(config)
+    recorder = start_recording(spark, run_id, "cluster", fn, record=config.record, options=options)
+    with failure_recorded(recorder):
+        nodes = place_nodes(spark, config, facts, is_live=True)
+        plan = make_plan(config, facts, nodes, is_live=True, run_id=run_id)
+        log.debug("plan: %s", plan)
+        record_plan(recorder, plan, nodes)
+        shipment = shipment_of(fn, is_connect=facts.is_connect)
+        program = Program(fn=shipment, data=data, spec=data_spec(data, config))
+        run = LiveRun(spark, program, plan, config, facts, recorder)
+        run.start()
     return run

@@ -57,6 +57,8 @@ class RunConfig:
         driver_host: The address at which executors reach this process; None: the address that Spark uses.
         port_range: Ports that driver and nodes may listen on, such as "30000-30100"; None: Spark's setting
             spark.emberflow.portRange, or any free ports.
+        record: Folder in which the run records what happens, on any storage; None: Spark's setting
+            spark.emberflow.record, or no record.
     """
 
     workers: Count
@@ -86,6 +88,7 @@ class RunConfig:
     allow_unencrypted: bool = False
     driver_host: str | None = None
     port_range: str | None = None
+    record: str | None = None
 
     def __post_init__(self) -> None:
         check_count("workers", self.workers, auto="to take every slot Spark offers")
@@ -99,7 +102,7 @@ class RunConfig:
         check_flag("encrypt", self.encrypt)
         if self.spool_limit is not None:
             check_count("spool_limit", self.spool_limit)
-        for name in ("tensorboard", "checkpoint_dir", "spool_dir"):
+        for name in ("tensorboard", "checkpoint_dir", "spool_dir", "record"):
             check_path(name, getattr(self, name))
         if self.gpu_resource is not None:
             check_resource("gpu_resource", self.gpu_resource)

@@ -69,6 +69,7 @@ class Result:
         seconds: How long the run took on the driver, from start to end.
         attempts: How many times the nodes were started.
         tensorboard_url: The address of TensorBoard during the run, or None.
+        record: The folder of its record, or None; see ``emberflow runs``.
     """
 
     value: Any
@@ -77,6 +78,7 @@ class Result:
     seconds: float
     attempts: int = 1
     tensorboard_url: str | None = None
+    record: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

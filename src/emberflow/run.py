@@ -1,6 +1,7 @@
 """`ef.run`: one function on all nodes of a cluster that exists as long as the function runs."""
 
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -57,6 +58,7 @@ def run(
     allow_unencrypted: bool = False,
     driver_host: str | None = None,
     port_range: str | None = None,
+    record: str | None = None,
 ) -> Result:
     """Run a TensorFlow program on Spark's executors: one process per worker, all started together.
 
@@ -104,6 +106,8 @@ def run(
         driver_host: The address at which executors reach this process, if not the one that Spark uses.
         port_range: Ports that this process and the nodes may listen on, such as "30000-30100", for firewalls; by
             default Spark's setting spark.emberflow.portRange, or any free ports.
+        record: Folder for a record of what happens, on any storage: ``emberflow runs`` lists and compares the runs
+            there. Each run has a folder of its own in it. By default Spark's setting spark.emberflow.record, or none.
 
     Returns:
         The chief's value, one report per node, and the metrics that nodes reported.
@@ -166,6 +170,7 @@ def run(
         allow_unencrypted=allow_unencrypted,
         driver_host=driver_host,
         port_range=port_range,
+        record=record,
     )
     run_data = read_data(data)
     session = spark or run_data.session or (cluster.spark if cluster else active_session())
@@ -179,20 +184,34 @@ def run(
         warm = cluster._warm_access() if cluster else None  # noqa: SLF001 - a class of ours
         early = packages_used(fn) if config.preload and spec.names else ()
         program = Program(fn=shipment, least_value=least, data=run_data, spec=spec, warm=warm, preload=early)
-        return _run(session, program, config, facts)
+        return _run(session, fn, program, config, facts)
 
 
-def _run(spark: "SparkSession", program: "Program", config: RunConfig, facts: "ClusterFacts") -> Result:
+def _run(
+    spark: "SparkSession",
+    fn: "Callable[[Context], Any]",
+    program: "Program",
+    config: RunConfig,
+    facts: "ClusterFacts",
+) -> Result:
     from emberflow._driver.console import Console
+    from emberflow._driver.recording import failure_recorded, options_of, record_plan, start_recording
     from emberflow._driver.results import result_of
     from emberflow._driver.run_plan import make_plan
     from emberflow._driver.slots import place_nodes, slots_held
     from emberflow._driver.supervisor import supervise
 
-    started = time.monotonic()
-    nodes = place_nodes(spark, config, facts)
-    plan = make_plan(config, facts, nodes, waits_for_rows=bool(program.data.frames), preload=program.preload)
-    log.debug("plan: %s", plan)
-    with Console(nodes, config.verbose) as console, slots_held(spark, plan, facts, console.status):
-        done = supervise(spark, program, plan, config, facts, console)
-    return result_of(done, started)
+    started, run_id = time.monotonic(), secrets.token_hex(4)
+    options = options_of(config)
+    recorder = start_recording(spark, run_id, "run", fn, record=config.record, options=options)
+    with failure_recorded(recorder):
+        nodes = place_nodes(spark, config, facts)
+        has_rows = bool(program.data.frames)
+        plan = make_plan(
+            config, facts, nodes, waits_for_rows=has_rows, preload=program.preload, run_id=run_id
+        )
+        log.debug("plan: %s", plan)
+        record_plan(recorder, plan, nodes)
+        with Console(nodes, config.verbose) as console, slots_held(spark, plan, facts, console.status):
+            done = supervise(spark, program, plan, config, facts, console, recorder=recorder)
+        return result_of(done, started, recorder)

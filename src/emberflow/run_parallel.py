@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from emberflow._names import names_checked
-from emberflow.config import START_TIMEOUT, check_count, check_seconds
+from emberflow.config import START_TIMEOUT, check_count, check_path, check_seconds
 from emberflow.errors import EmberflowError
 from emberflow.result import Metric, Report, Result
 
@@ -34,6 +34,7 @@ def run_parallel(
     barrier: bool = False,
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
+    record: str | None = None,
 ) -> tuple[Result, ...]:
     """Run a function as several independent tasks, such as the trials of a search or the shards of a job.
 
@@ -48,6 +49,8 @@ def run_parallel(
             others when slots become free; tasks of a lost executor are restarted on another.
         spark: The session; the active one if left out. Classic or Spark Connect.
         start_timeout: Seconds until each process must have loaded your function.
+        record: Folder for a record of what happens, on any storage: ``emberflow runs`` shows it. By default Spark's
+            setting spark.emberflow.record, or none.
 
     Returns:
         One result per task, in order.
@@ -67,6 +70,7 @@ def run_parallel(
     from emberflow._driver.cluster_facts import active_session, read_facts
     from emberflow._driver.hub import Hub
     from emberflow._driver.interpreter import is_connect
+    from emberflow._driver.parallel_record import ParallelRecord
     from emberflow._driver.shipping import Shipment, ship
     from emberflow._driver.value_server import ValueServer
     from emberflow._task.task_spec import TaskSpec
@@ -75,29 +79,32 @@ def run_parallel(
     check_count("tasks", tasks)
     check_count("gpus", gpus, least=0)
     check_seconds("start_timeout", start_timeout, START_TIMEOUT)
+    check_path("record", record)
     session = spark or active_session()
     payload = ship(fn, is_connect=is_connect(session))
     facts = read_facts(session)
     started = time.monotonic()
-    with ExitStack() as held:
+    recording = ParallelRecord(session, fn, tasks=tasks, gpus=gpus, record=record)
+    with recording, ExitStack() as held:
         key = secrets.token_bytes(32)
         hub = held.enter_context(closing(Hub(facts.bind_host, key, ranks=1, ports=facts.port_range)))
-        plan = _plan(gpus, start_timeout, facts, hub.port)
+        plan = _plan(recording.run_id, gpus, start_timeout, facts, hub.port)
         server = ValueServer(timeout=plan.exchange_timeout, shipment=Shipment(size=0), events=hub.events)
         held.callback(server.close)
         hub.on_values = server.admit
         values = ValuePlan(row_limit=facts.result_limit)
         orders = TaskSpec(plan=plan, key=key, fn=payload, values=values, storage=facts.storage)
         rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
-        return _results(rows, server, time.monotonic() - started)
+        recording.add(rows)
+        return recording.ended(_results(rows, server, time.monotonic() - started))
 
 
-def _plan(gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> "RunPlan":
+def _plan(run_id: str, gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> "RunPlan":
     from emberflow._plan.plan import RunPlan
     from emberflow._plan.roles import assign_roles
 
     return RunPlan(
-        run_id=secrets.token_hex(4),
+        run_id=run_id,
         nodes=assign_roles(1),
         rendezvous="barrier",
         driver_address=(facts.driver_host or "127.0.0.1", port),

@@ -28,7 +28,7 @@ RESOLVERS = {
     "absolute_path",
 }
 LOOKS_LIKE_STORAGE = re.compile(
-    r"path|dir$|^callbacks$|folder|checkpoint|publish|tensorboard$|^model$|target|^source|output|file|^rows$|^data$|labels|url|location|^validation$|^evaluation$",
+    r"path|dir$|^callbacks$|folder|checkpoint|publish|tensorboard$|^model$|target|^source|output|file|^rows$|^data$|labels|url|location|^record$|^validation$|^evaluation$",
     re.IGNORECASE,
 )
 
@@ -38,6 +38,13 @@ RESOLVED = {
     "run.data": "_driver/row_routing.py::with_resolved_files",
     "run.tensorboard": "_driver/paths.py::with_resolved_paths",
     "run.checkpoint_dir": "_driver/paths.py::with_resolved_paths",
+    "run.record": "_driver/paths.py::with_resolved_paths",
+    "run_parallel.record": "_driver/paths.py::record_path",
+    "cluster.record": "_driver/paths.py::with_resolved_paths",
+    "KerasEstimator.record": "_driver/paths.py::with_resolved_paths",
+    "FunctionEstimator.record": "_driver/paths.py::with_resolved_paths",
+    "emberflow train.record": "_driver/paths.py::with_resolved_paths",
+    "emberflow runs.path": "cli/runs.py::read_runs",
     "run.spool_dir": OWN + "local disk of each host",
     "cluster.tensorboard": "cluster.py::cluster",
     "cluster.checkpoint_dir": "cluster.py::cluster",

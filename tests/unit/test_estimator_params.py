@@ -52,6 +52,7 @@ VALUES: dict[str, Any] = {
     "allowUnencrypted": True,
     "driverHost": "10.0.0.1",
     "portRange": "30000-30100",
+    "record": "/shared/runs",
 }
 
 

@@ -162,6 +162,8 @@ def test_the_monitor_keeps_the_highest_use_of_own_devices() -> None:
         "device": nvml.uuids[1],
         "name": "NVIDIA H100",
         "memory": 1000,
+        "memory_used": 50,
+        "utilisation": 90,
         "memory_peak": 100,
         "utilisation_peak": 90,
     }

@@ -22,6 +22,7 @@ from emberflow.tfrecord.tfrecords import TFRecords
 
 HDFS = PathRules(default_fs="hdfs://host:8020", home="/user/ann")
 LOCAL = PathRules(default_fs="file:///", home="/work")
+SETTINGS: dict[str, str] = {}
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +186,7 @@ class Jvm:
 def classic(monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (paths, storage_settings):
         monkeypatch.setattr(module, "hadoop_configuration", lambda _: Jvm())
-    return SimpleNamespace()
+    return SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: SETTINGS.get(name, default)))
 
 
 def test_a_classic_session_gives_rules_and_settings(classic: Any) -> None:
@@ -213,6 +214,15 @@ def test_the_paths_of_a_run_are_resolved_and_its_local_ones_are_not(classic: Any
     assert resolved.tensorboard == "hdfs://host:8020/logs"
     assert resolved.spool_dir == "/spool"
     assert with_resolved_paths(classic, RunConfig(workers=1)) == RunConfig(workers=1)
+
+
+def test_the_folder_for_records_is_that_of_the_caller_or_of_the_session(
+    classic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SETTINGS, "spark.emberflow.record", "/all-runs")
+    assert with_resolved_paths(classic, RunConfig(workers=1)).record == "hdfs://host:8020/all-runs"
+    own = RunConfig(workers=1, record="own")
+    assert with_resolved_paths(classic, own).record == "hdfs://host:8020/user/ann/own"
 
 
 def test_file_sources_are_resolved_before_their_files_are_listed(classic: Any) -> None:

@@ -32,6 +32,8 @@ from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.driver_messages import NodeReady, ProbeAnswer, WorkerLost
 from emberflow._protocol.outcome import Outcome, lost_outcome
+from emberflow._record import events as record
+from emberflow._record.recorder import Recorder
 from emberflow._task.metric_log import MetricLog
 from emberflow.errors import DataError, EmberflowError
 from emberflow.result import Metric
@@ -66,8 +68,10 @@ class Attempt:
         console: Console,
         metrics: MetricLog[Metric] | None = None,
         on_quit: Callable[[], None] = lambda: None,
+        recorder: Recorder | None = None,
     ) -> None:
-        self.reports = NodeReports(plan, console, metrics or MetricLog())
+        self._recorder = recorder or Recorder()
+        self.reports = NodeReports(plan, console, metrics or MetricLog(), self._recorder)
         self._plan = plan
         self._hub = hub
         self._job = job
@@ -77,7 +81,7 @@ class Attempt:
         self._hosts: dict[int, str] = {}
         self._ready: set[int] = set()
         self._gone: set[int] = set()
-        self._failures = FailureTracker(plan, self._hosts, self._on_tolerated)
+        self._failures = FailureTracker(plan, self._hosts, self._on_tolerated, self.reports.on_outcome)
         self._rows: list[Any] | None = None
         self._job_error: Exception | None = None
         self._has_barrier = plan.launch == "barrier"
@@ -171,6 +175,7 @@ class Attempt:
 
     def _on_joined(self, event: Joined) -> None:
         self._hosts[event.rank] = event.host
+        self._recorder.emit(record.NodeJoined, rank=event.rank, host=event.host)
         self._start.on_joined()
         if len(self._plan.stages) > 1 and self._state is not AttemptState.STOPPING:
             self._job.submit_next_stage(len(self._hosts))
@@ -186,11 +191,12 @@ class Attempt:
         if not self._has_barrier and self._state is AttemptState.STARTING:
             self._console.status(f"waiting for executors: {len(self._hosts)} of {len(self._plan.nodes)}")
 
-    def _on_formed(self, event: Formed) -> None:
-        """Nothing waits for this but a live attempt."""
+    def _on_formed(self, _: Formed) -> None:
+        self._recorder.emit(record.ClusterFormed)
 
     def _on_ready(self, rank: int) -> None:
         self._ready.add(rank)
+        self._recorder.emit(record.NodeReady, rank=rank)
         if len(self._ready) == len(self._plan.nodes) and self._state is AttemptState.STARTING:
             self._state = AttemptState.RUNNING
             self._start.end()

@@ -18,18 +18,26 @@ class FailureTracker:
         plan: Says whether the run can continue without a node.
         hosts: By rank, where the tasks run that have joined.
         on_tolerated: Called with the rank of each node that the run continues without.
+        on_outcome: Called with each outcome.
 
     Attributes:
         failures: The outcomes that end the run, in order of arrival.
         has_lost_task: Whether a task is gone that has not told how its node ended.
     """
 
-    def __init__(self, plan: RunPlan, hosts: Mapping[int, str], on_tolerated: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        hosts: Mapping[int, str],
+        on_tolerated: Callable[[int], None],
+        on_outcome: Callable[[Outcome], None] = lambda _: None,
+    ) -> None:
         self.failures: list[Outcome] = []
         self.has_lost_task = False
         self._plan = plan
         self._hosts = hosts
         self._on_tolerated = on_tolerated
+        self._on_outcome = on_outcome
         self._outcomes: dict[int, Outcome] = {}
         self._tolerated: set[int] = set()
 
@@ -37,6 +45,7 @@ class FailureTracker:
         """Take the outcome of a node."""
         is_new = outcome.rank not in self._outcomes
         self._outcomes[outcome.rank] = outcome
+        self._on_outcome(outcome)
         if outcome.ending is Ending.RETURNED:
             return
         if not outcome.is_tolerable or not self._plan.can_lose({*self._tolerated, outcome.rank}):

@@ -14,6 +14,7 @@ from emberflow._plan import deadlines
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import FunctionReturned, LogLines
 from emberflow._protocol.live_messages import TO_DRIVER, FeedCounts
+from emberflow._record.events import RowsFed
 from emberflow.errors import ClusterError, EmberflowError
 
 log = logging.getLogger("emberflow")
@@ -95,7 +96,9 @@ class LiveAttempt(Attempt):
     """Supervises nodes that outlive their stage."""
 
     def __init__(self, parts: AttemptParts, listener: LiveListener) -> None:
-        super().__init__(parts.plan, parts.hub, parts.job, parts.console, parts.metrics, parts.on_quit)
+        super().__init__(
+            parts.plan, parts.hub, parts.job, parts.console, parts.metrics, parts.on_quit, parts.recorder
+        )
         self._listener = listener
         self._endpoints: list[dict[str, str]] | None = None
         self._is_up = False
@@ -155,6 +158,7 @@ class LiveAttempt(Attempt):
         return "waiting"
 
     def _on_formed(self, event: Formed) -> None:
+        super()._on_formed(event)
         self._endpoints = event.endpoints
         self._tell_if_up()
 
@@ -177,12 +181,21 @@ class LiveAttempt(Attempt):
                 self._returned.add(event.rank)
                 self._listener.on_returned(event.rank)
             case FeedCounts() as counts:
-                self._rates[event.rank].add(counts, time.monotonic())
-                self._held.note(event.rank, counts, time.monotonic())
+                self._on_counts(event.rank, counts, time.monotonic())
             case message if isinstance(message, TO_DRIVER):
                 self._listener.on_message(event.rank, message)
             case _:
                 super()._on_node_sent(event)
+
+    def _on_counts(self, rank: int, counts: FeedCounts, now: float) -> None:
+        rate = self._rates[rank]
+        rate.add(counts, now)
+        self._held.note(rank, counts, now)
+        side = "sink" if counts.waiting else "source"
+        speed = rate.per_second(now)
+        self._recorder.emit(
+            RowsFed, rank=rank, rows=counts.taken, rows_per_second=speed, waiting_for=side, is_training=True
+        )
 
     def _on_stop_asked(self, event: StopAsked) -> None:
         if event.timeout is None:

@@ -11,11 +11,13 @@ from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.console import Console
 from emberflow._driver.live_attempt import LiveAttempt
 from emberflow._driver.live_feeding import LiveFeeding
+from emberflow._driver.recording import failure_recorded
 from emberflow._driver.results import result_of
 from emberflow._driver.slots import slots_held
 from emberflow._driver.supervisor import AttemptParts, Program, supervise
 from emberflow._plan.plan import RunPlan
 from emberflow._protocol.codec import Message
+from emberflow._record.recorder import Recorder
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, EmberflowError
 from emberflow.result import Result
@@ -30,16 +32,24 @@ class LiveRun:
     Attributes:
         plan: Of the first attempt.
         config: The options of the cluster.
+        recorder: Where it records what happens.
     """
 
     def __init__(
-        self, spark: "SparkSession", program: Program, plan: RunPlan, config: RunConfig, facts: ClusterFacts
+        self,
+        spark: "SparkSession",
+        program: Program,
+        plan: RunPlan,
+        config: RunConfig,
+        facts: ClusterFacts,
+        recorder: Recorder | None = None,
     ) -> None:
         self.plan = plan
         self.config = config
         self._spark = spark
         self._program = program
         self._facts = facts
+        self.recorder = recorder or Recorder()
         self._console = Console(plan.nodes, config.verbose)
         self._changed = threading.Condition()
         self._feeding: LiveFeeding | None = None
@@ -111,10 +121,19 @@ class LiveRun:
     def _run(self) -> None:
         started = time.monotonic()
         try:
-            done = supervise(
-                self._spark, self._program, self.plan, self.config, self._facts, self._console, self._make
-            )
-            self._ended.set_result(result_of(done, started))
+            with failure_recorded(self.recorder):
+                done = supervise(
+                    self._spark,
+                    self._program,
+                    self.plan,
+                    self.config,
+                    self._facts,
+                    self._console,
+                    self._make,
+                    self.recorder,
+                )
+                result = result_of(done, started, self.recorder)
+            self._ended.set_result(result)
         except BaseException as error:  # noqa: BLE001 - it is raised in the calls of the user
             self._ended.set_exception(error)
         finally:

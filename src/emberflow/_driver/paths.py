@@ -21,6 +21,8 @@ from emberflow.config import RunConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+RECORD = "spark.emberflow.record"
+
 
 def resolve_path(spark: "SparkSession | None", path: str) -> str:
     """Return the URL that a path means, and have this process open it with the session's settings.
@@ -63,7 +65,14 @@ def with_resolved_paths(spark: "SparkSession | None", config: RunConfig) -> RunC
         config,
         checkpoint_dir=config.checkpoint_dir and resolve_path(spark, config.checkpoint_dir),
         tensorboard=config.tensorboard and resolve_path(spark, config.tensorboard),
+        record=record_path(spark, config.record),
     )
+
+
+def record_path(spark: "SparkSession", record: str | None) -> str | None:
+    """Return the folder for records of runs: the caller's, or that of the session's setting."""
+    path = record or spark.conf.get(RECORD, None)
+    return resolve_path(spark, path) if path else None
 
 
 def current_session() -> "SparkSession | None":

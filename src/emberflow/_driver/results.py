@@ -4,14 +4,17 @@ import pickle
 import time
 from typing import IO, Any
 
+from emberflow._driver.recording import record_result
 from emberflow._driver.supervisor import Supervised
 from emberflow._protocol.outcome import Outcome
+from emberflow._record.recorder import Recorder
 from emberflow.result import Report, Result
 
 
-def result_of(done: Supervised, started: float) -> Result:
-    """Return what the user gets of a run that began at `started`."""
+def result_of(done: Supervised, started: float, recorder: Recorder) -> Result:
+    """Return what the user gets of a run that began at `started`, and complete its record."""
     values = _values(done.rows, done.values)
+    record_result(recorder, values.get(0))
     return Result(
         value=values.get(0),
         reports=_reports(done.rows, values),
@@ -19,6 +22,7 @@ def result_of(done: Supervised, started: float) -> Result:
         seconds=time.monotonic() - started,
         attempts=done.attempts,
         tensorboard_url=done.attempt.reports.tensorboard_url,
+        record=recorder.folder,
     )
 
 

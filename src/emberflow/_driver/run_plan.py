@@ -19,6 +19,7 @@ def make_plan(
     waits_for_rows: bool = False,
     is_live: bool = False,
     preload: tuple[str, ...] = (),
+    run_id: str = "",
 ) -> RunPlan:
     """Return the plan of a run's first attempt.
 
@@ -29,12 +30,13 @@ def make_plan(
         waits_for_rows: Whether Spark computes rows before the first node can start.
         is_live: Whether nodes outlive the Spark stage that starts them; they always meet at the driver then.
         preload: Packages that nodes import while their rows arrive.
+        run_id: The run's name, if it has one already.
     """
     is_encrypted = encrypts(facts, config)
     has_barrier = facts.allocation is None
     may_be_clear = config.allow_unencrypted or not is_encrypted
     return RunPlan(
-        run_id=secrets.token_hex(4),
+        run_id=run_id or secrets.token_hex(4),
         nodes=nodes,
         rendezvous="barrier" if facts.is_connect and has_barrier and not is_live else "driver",
         launch="barrier" if has_barrier else "independent",
@@ -44,7 +46,8 @@ def make_plan(
         join_timeout=config.join_timeout,
         exchange_timeout=config.exchange_timeout,
         evaluator_timeout=config.evaluator_timeout,
-        forward_logs=config.verbose or is_live,  # of a live cluster the last lines are shown at any time
+        # Of a live cluster the last lines are shown at any time, and a record has them.
+        forward_logs=config.verbose or is_live or config.record is not None,
         log_copy="none" if facts.is_local else "all",
         python=sys.version_info[:2],
         waits_for_rows=waits_for_rows,

@@ -23,6 +23,8 @@ from emberflow._driver.spark_errors import session_stopped
 from emberflow._driver.value_server import ValueServer, collect_values, drop_stored
 from emberflow._driver.yarn import add_application
 from emberflow._plan.plan import RunPlan
+from emberflow._record.events import AttemptFailed, AttemptStarted
+from emberflow._record.recorder import Recorder
 from emberflow._task.metric_log import MetricLog
 from emberflow._task.row_writer import DataSpec
 from emberflow._task.task_spec import TaskSpec
@@ -83,6 +85,7 @@ class AttemptParts:
         console: Where it shows what happens.
         metrics: What nodes have reported, in earlier attempts too.
         on_quit: Called when the tasks are told to end.
+        recorder: Where it records what happens.
     """
 
     plan: RunPlan
@@ -92,11 +95,14 @@ class AttemptParts:
     console: Console
     metrics: MetricLog[Metric]
     on_quit: Callable[[], None]
+    recorder: Recorder = dataclasses.field(default_factory=Recorder, repr=False)
 
 
 def make_attempt(parts: AttemptParts) -> Attempt:
     """Return an attempt that is over when the Spark job is."""
-    return Attempt(parts.plan, parts.hub, parts.job, parts.console, parts.metrics, parts.on_quit)
+    return Attempt(
+        parts.plan, parts.hub, parts.job, parts.console, parts.metrics, parts.on_quit, parts.recorder
+    )
 
 
 def supervise(
@@ -107,13 +113,17 @@ def supervise(
     facts: ClusterFacts,
     console: Console,
     make: Callable[[AttemptParts], Attempt] = make_attempt,
+    recorder: Recorder | None = None,
 ) -> Supervised:
     """Run attempts until one succeeds, or no further one is allowed."""
     restarts = 0
+    recorder = recorder or Recorder()
     metrics: MetricLog[Metric] = MetricLog()
     while True:
         try:
-            rows, values, attempt = _run_attempt(spark, program, plan, config, facts, console, metrics, make)
+            rows, values, attempt = _run_attempt(
+                spark, program, plan, config, facts, console, metrics, make, recorder
+            )
             return Supervised(rows=rows, values=values, attempt=attempt, attempts=restarts + 1)
         except EmberflowError as error:
             if other := _other_way(error, spark, program, plan, config, facts):
@@ -127,6 +137,7 @@ def supervise(
                 add_application(error, spark, facts)
                 raise
             restarts += 1
+            _record_restart(recorder, plan, error)
             plan = dataclasses.replace(plan, attempt=plan.attempt + 1)
             first_line = str(error).partition("\n")[0]
             log.warning("%s Starting all nodes again: attempt %d.", first_line, plan.attempt)
@@ -135,6 +146,12 @@ def supervise(
             is_counted = not facts.is_connect and plan.launch == "barrier"
             if is_counted and not _has_slots(spark, plan, config, facts):
                 raise
+
+
+def _record_restart(recorder: Recorder, plan: RunPlan, error: EmberflowError) -> None:
+    """Note why all nodes start again."""
+    problem, rank = str(error).partition("\n")[0], getattr(error, "rank", -1)
+    recorder.emit(AttemptFailed, attempt=plan.attempt, problem=problem, rank=rank, is_restarted=True)
 
 
 def _other_way(
@@ -182,9 +199,11 @@ def _run_attempt(
     console: Console,
     metrics: MetricLog[Metric],
     make: Callable[[AttemptParts], Attempt],
+    recorder: Recorder,
 ) -> tuple[list[Any], dict[int, IO[bytes]], Attempt]:
     """Start all nodes once, with a key of their own."""
     key = secrets.token_bytes(32)
+    recorder.emit(AttemptStarted, attempt=plan.attempt)
     with ExitStack() as held:
         hub = held.enter_context(closing(Hub(facts.bind_host, key, len(plan.nodes), plan.port_range)))
         server = ValueServer(timeout=plan.exchange_timeout, shipment=program.fn, events=hub.events)
@@ -202,6 +221,7 @@ def _run_attempt(
                 console=console,
                 metrics=metrics,
                 on_quit=server.close,
+                recorder=recorder,
             )
         )
         try:

@@ -125,3 +125,12 @@ DOCTOR_TIMEOUT = 120.0  # The default of `emberflow doctor --timeout`: a session
 
 RENDERED_RETRY_PAUSE = 10  # Between attempts of a job: its failed pods and their names are gone by then.
 RENDERED_PROBE_INTERVAL = 5  # Between looks at the port of a server that starts; a look costs nothing.
+
+# The record of a run and its page: `_record` and `page`.
+
+RECORD_INTERVAL = 0.5  # Events are appended to a local file so often: a page that follows it looks alive.
+REMOTE_RECORD_INTERVAL = 5.0  # A store that cannot append gets up to a megabyte at each turn.
+RECORD_END_TIMEOUT = 30.0  # The last events of a run; its caller waits for them.
+USAGE_INTERVAL = 2.0  # A node's memory changes slowly; above `USAGE_NODES` nodes each tells less often.
+USAGE_NODES = 200  # Nodes, not seconds: a driver is told of a hundred nodes per second at most.
+RECORD_SIGN_OF_LIFE = 60.0  # Without events for so long the record says that the driver is there.

@@ -64,6 +64,32 @@ class RowsWritten(Message):
 
 
 @dataclass(frozen=True)
+class RowsTaken(Message):
+    """Node to task to driver: how many rows your function has taken so far.
+
+    Attributes:
+        datasets: The counters of `_feed.feed_progress.Progress`, by the name of the data.
+    """
+
+    datasets: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class NodeUsage(Message):
+    """Task to driver: what the node uses of its host.
+
+    Attributes:
+        memory: Bytes of main memory.
+        cpus: Processor cores that it kept busy since the message before.
+        gpus: What is seen of its own GPUs, one dictionary each.
+    """
+
+    memory: int
+    cpus: float
+    gpus: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
 class Gather(Message):
     """Task to driver: this rank's value in an exchange among ranks.
 

@@ -111,7 +111,7 @@ class GpuMonitor:
             self._thread.start()
 
     def seen(self) -> list[dict[str, Any]]:
-        """Return one dictionary per GPU: name, memory in bytes, highest use seen so far."""
+        """Return one dictionary per GPU: name, memory in bytes, use at the last look, highest use seen so far."""
         return list(self._peaks.values())
 
     def stop(self) -> None:
@@ -131,13 +131,16 @@ class GpuMonitor:
     def _sample(self, device: str) -> None:
         handle = handle_of(self._nvml, device)
         memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        load = self._load(handle)
         seen: Mapping[str, Any] = self._peaks.get(device, {})
         self._peaks[device] = {
             "device": device,
             "name": _text(self._nvml.nvmlDeviceGetName(handle)),
             "memory": int(memory.total),
+            "memory_used": int(memory.used),
+            "utilisation": load,
             "memory_peak": max(int(memory.used), seen.get("memory_peak", 0)),
-            "utilisation_peak": max(self._load(handle), seen.get("utilisation_peak", 0)),
+            "utilisation_peak": max(load, seen.get("utilisation_peak", 0)),
         }
 
     def _load(self, handle: Any) -> int:

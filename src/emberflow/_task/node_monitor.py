@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from emberflow._plan.plan import LogCopy
 from emberflow._protocol.codec import Message
-from emberflow._protocol.driver_messages import LogLines, Probe, ProbeAnswer, Quit
+from emberflow._protocol.driver_messages import LogLines, Probe, ProbeAnswer, Quit, RowsTaken
 from emberflow._protocol.frames import frames_of, send
 from emberflow._protocol.messages import decode
 from emberflow._protocol.node_messages import NodeExited, NodeStarted, Ping, Pong, Raised, Returned
@@ -84,6 +84,11 @@ class NodeMonitor:
         event = self.next_event()
         assert event is not None  # noqa: S101 - there is no timeout, for the type checker
         return event
+
+    @property
+    def pid(self) -> int | None:
+        """The node's process on this host, once it is known."""
+        return self._heartbeat.pid
 
     def log_tail(self, *, with_noise: bool = False) -> str:
         """Return the last lines of the node's log; `with_noise`: also those of TensorFlow's start-up."""
@@ -173,7 +178,7 @@ class NodeMonitor:
                 self.send_to_driver(ProbeAnswer(self.state()))
             case MetricReport() if self._driver is None:
                 self.metrics.add((), message.values, message)
-            case MetricReport():
+            case MetricReport() | RowsTaken():
                 self.send_to_driver(message)
             case _:
                 if isinstance(message, Raised):

@@ -42,6 +42,7 @@ from emberflow._task.node_process import NodeProcess, running_node
 from emberflow._task.row_writer import RowWriter
 from emberflow._task.startup_exchange import startup_facts
 from emberflow._task.stream_windows import WindowSteps
+from emberflow._task.usage import usage_reported
 from emberflow._task.value_client import OTHERS_SMALL, ValueClient
 from emberflow._task.warm_start import WarmAccess
 from emberflow.errors import DataError, EmberflowError
@@ -109,6 +110,7 @@ class NodeRunner:
             running_node(self._folder, environment, held, watched, warm) as child,
             _monitored(child, driver, self._plan) as monitor,
             self._gpus_monitored(),
+            usage_reported(monitor, self._outcomes, len(self._plan.nodes)),
             closing(self._exchange(monitor, all_gather)) as exchange,
         ):
             monitor.state = self._current_state

@@ -8,6 +8,7 @@ import typer
 from emberflow._plan import deadlines
 from emberflow.cli.predict import predict
 from emberflow.cli.render import render
+from emberflow.cli.runs import runs
 from emberflow.cli.show import show
 from emberflow.cli.spark_files import MasterOption
 from emberflow.cli.train import train
@@ -152,7 +153,7 @@ def local_hadoop(
     raise typer.Exit(run_hadoop(yarn=yarn, data_nodes=data_nodes))
 
 
-for command in (train, predict, show, render):
+for command in (train, predict, show, render, runs):
     app.command()(command)
 
 

@@ -194,6 +194,10 @@ def train(
             rich_help_panel=NETWORK,
         ),
     ] = RunConfig.port_range,
+    record: Annotated[
+        str | None,
+        typer.Option(help="Folder for a record of what happens, on any storage: see emberflow runs."),
+    ] = RunConfig.record,
     tensorboard_dir: Annotated[
         str | None,
         typer.Option(
@@ -258,6 +262,7 @@ def train(
         "allowUnencrypted": allow_unencrypted,
         "driverHost": driver_host,
         "portRange": port_range,
+        "record": record,
         "tensorboardDir": tensorboard_dir,
         "tensorboardHost": tensorboard_host,
         "spoolDir": spool_dir,

@@ -97,6 +97,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         allowUnencrypted: Whether TensorFlow's own servers, which cannot encrypt, may run where all else is encrypted.
         driverHost: The address at which executors reach the driver; Spark's if not set.
         portRange: Ports that driver and nodes may listen on, such as "30000-30100".
+        record: Folder for a record of what happens, on any storage; see ``emberflow runs``.
 
     Example:
         >>> estimator = KerasEstimator(model=build, featuresCol="x", labelCol="y", epochs=3)  # doctest: +SKIP
@@ -162,6 +163,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         allowUnencrypted: bool = False,
         driverHost: str | None = None,
         portRange: str | None = None,
+        record: str | None = None,
     ) -> None:
         super().__init__()
         self.model = model

@@ -182,6 +182,7 @@ class FunctionEstimator(
         allowUnencrypted: bool = False,
         driverHost: str | None = None,
         portRange: str | None = None,
+        record: str | None = None,
     ) -> None:
         super().__init__()
         self.fn = fn

@@ -35,10 +35,12 @@ class FunctionTraining:
     Attributes:
         fn: Your function.
         preload: Packages that it uses.
+        shown_name: What the record of the run calls it.
     """
 
     fn: bytes = field(repr=False)
     preload: tuple[str, ...] = ()
+    shown_name: str = "FunctionEstimator"
 
     def __call__(self, ctx: "Context") -> Exported | None:
         """Call your function on this node."""

@@ -47,6 +47,7 @@ RUN_OPTIONS = {
     "allowUnencrypted": "allow_unencrypted",
     "driverHost": "driver_host",
     "portRange": "port_range",
+    "record": "record",
 }
 
 
@@ -192,4 +193,7 @@ class RunParams(Params):
         "portRange",
         'ports that driver and nodes may listen on, such as "30000-30100"',
         to_text("portRange", parse_port_range),
+    )
+    record = declare(
+        "record", "folder for a record of what happens, on any storage", to_text("record", check_path)
     )

@@ -24,6 +24,7 @@ class LearnFunction:
     """The function that the nodes of `KerasEstimator.fitStream` run."""
 
     training: Training
+    shown_name: str = "KerasEstimator.fitStream"
 
     def __call__(self, ctx: "Context") -> None:
         """Learn on this node until the stream ends."""

@@ -95,6 +95,7 @@ class TrainFunction:
     """The function that `ef.run` runs; it knows the least size of its value."""
 
     training: Training
+    shown_name: str = "KerasEstimator"
     preload: tuple[str, ...] = ("tensorflow", "keras", "emberflow.ml.trainers")  # for `packages_used`
 
     @property

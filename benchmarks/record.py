@@ -1,0 +1,90 @@
+"""What does the record of a run cost?
+
+Two workers on ``local-cluster[2,1,1024]`` that report a metric 50 times per second each for 20 seconds, recorded on
+local disk. Measured is what the driver spends on it: the seconds in which its thread notes events, and the CPU
+seconds of the thread that writes them, over the seconds of the run. A run without a record is measured beside it.
+``python -m benchmarks.record [SECONDS]``
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import emberflow as ef
+from benchmarks.measure import print_result
+from benchmarks.warm import session
+from emberflow._record.record_writer import RecordWriter
+from emberflow._record.recorder import Recorder
+
+SECONDS = 20.0
+PER_SECOND = 50
+
+
+class Spent:
+    """Seconds that calls of one method took: by the clock, or of CPU time."""
+
+    def __init__(self, owner: type, name: str, clock: Any) -> None:
+        self.seconds = 0.0
+        self.calls = 0
+        method = getattr(owner, name)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = clock()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self.seconds += clock() - begin
+                self.calls += 1
+
+        setattr(owner, name, timed)
+
+
+def training(seconds: float) -> Any:
+    """Return a function that reports for so long."""
+
+    def train(ctx: Any) -> None:
+        for step in range(int(seconds * PER_SECOND)):
+            ctx.wait_until_over(1 / PER_SECOND)
+            ctx.report(step=step, loss=1 / (step + 1), accuracy=step / 1000, epoch=step // 100)
+            if step % PER_SECOND == 0:
+                print("step", step, flush=True)
+
+    return train
+
+
+def main() -> None:
+    """Measure, print the line."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
+    spark = session()
+    ef.run(
+        training(1.0), workers=2, spark=spark, verbose=False
+    )  # Spark's own first job is not what is measured
+    begin = time.monotonic()
+    ef.run(training(seconds), workers=2, spark=spark, verbose=False)
+    without = time.monotonic() - begin
+    noted = Spent(Recorder, "emit", time.perf_counter)
+    written = Spent(RecordWriter, "_write", time.thread_time)
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        result = ef.run(training(seconds), workers=2, spark=spark, verbose=False, record=folder)
+        total = time.monotonic() - begin
+        size = sum(file.stat().st_size for file in Path(result.record or folder).iterdir())
+    spark.stop()
+    print_result(
+        "record",
+        {
+            "seconds": round(total, 2),
+            "seconds_without": round(without, 2),
+            "events": noted.calls,
+            "noting_seconds": round(noted.seconds, 4),
+            "writing_cpu_seconds": round(written.seconds, 4),
+            "share": round((noted.seconds + written.seconds) / total, 5),
+            "record_bytes": size,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

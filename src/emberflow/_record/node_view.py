@@ -1,0 +1,99 @@
+"""One node as the page and the report show it."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class NodeView:
+    """What the events of a record say of one node, in the newest attempt.
+
+    Attributes:
+        rank: Its global number.
+        role: chief, worker, ps or evaluator.
+        index: Its number within its role.
+        host: Where it runs.
+        state: "waiting" for its task, "starting", "ready" for rows, "running", or how it ended.
+        rows: Rows that came to it, or, once it trains, that your function took.
+        rows_per_second: Their speed.
+        waiting_for: The side that its rows wait for: "source", "sink" or "neither".
+        memory: Bytes of main memory now.
+        memory_peak: The most that were seen.
+        cpus: Processor cores that it keeps busy.
+        gpus: What is known of its GPUs.
+        problem: Why it failed.
+        seconds: How long your function ran there.
+        version: Of the last event that changed it.
+    """
+
+    rank: int
+    role: str
+    index: int
+    host: str = ""
+    state: str = "waiting"
+    rows: int = 0
+    rows_per_second: float = 0.0
+    waiting_for: str = ""
+    memory: int = 0
+    memory_peak: int = 0
+    cpus: float = 0.0
+    gpus: tuple[dict[str, Any], ...] = ()
+    problem: str = ""
+    seconds: float = 0.0
+    version: int = 0
+
+    def start_again(self) -> None:
+        """Forget what the attempt before was doing; the peak of its memory stays."""
+        self.state, self.problem, self.waiting_for = "waiting", "", ""
+        self.rows, self.memory = 0, 0
+        self.rows_per_second = self.cpus = self.seconds = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all but the version, as JSON has it."""
+        known = {**vars(self), "rows_per_second": round(self.rows_per_second, 1), "cpus": round(self.cpus, 2)}
+        del known["version"]
+        return known
+
+
+@dataclass(kw_only=True)
+class NodeLog:
+    """The newest lines that one node printed: version, time and text of each."""
+
+    lines: deque[tuple[int, float, str]]
+    version: int = 0
+
+
+@dataclass(kw_only=True)
+class Series:
+    """One metric of one node in one attempt, thinned evenly above a limit; its first and last point stay.
+
+    Attributes:
+        attempt: The attempt.
+        rank: The node.
+        name: The metric.
+        points: Version, step, time, epoch and value of each.
+        version: Of the last point.
+    """
+
+    attempt: int
+    rank: int
+    name: str
+    points: list[tuple[int, int | None, float, float | None, float]] = field(default_factory=list)
+    version: int = 0
+    _stride: int = 1
+    _seen: int = 0
+    _is_last_kept: bool = True
+
+    def add(self, point: tuple[int, int | None, float, float | None, float], limit: int) -> None:
+        """Take in the newest point."""
+        if not self._is_last_kept:
+            self.points.pop()
+        self._is_last_kept = self._seen % self._stride == 0
+        self._seen += 1
+        self.points.append(point)
+        self.version = point[0]
+        if self._is_last_kept and len(self.points) > limit:
+            self._stride *= 2
+            self._is_last_kept = len(self.points) % 2 == 1
+            self.points = self.points[::2] if self._is_last_kept else [*self.points[::2], point]

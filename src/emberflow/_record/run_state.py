@@ -1,0 +1,300 @@
+"""The state of a run: its events, folded. The page, the report and `emberflow runs` show nothing else.
+
+Pure: what is shown of a record is what its events say. Every event raises the version; `changes` tells what is new
+since a version, so that one function serves a first look, a live update and a file.
+"""
+
+import functools
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from emberflow._record.events import (
+    AttemptFailed,
+    AttemptStarted,
+    ClusterFormed,
+    Event,
+    LinesPrinted,
+    MetricsReported,
+    NodeEnded,
+    NodeJoined,
+    NodeReady,
+    NodeUsed,
+    RowsFed,
+    RunEnded,
+    RunFailure,
+    RunPlanned,
+    RunStarted,
+)
+from emberflow._record.node_view import NodeLog, NodeView, Series
+
+POINTS = 4000  # of one series; a screen has fewer columns
+TOTAL_POINTS = 200_000  # of all series
+LINES = 1000  # of one node's output
+TOTAL_LINES = 20_000
+MARKS = 200  # more would hide the curves
+PHASES = ("planned", "executors", "nodes", "rows", "first step")
+FAILED = ("raised", "lost", "refused", "undelivered")
+
+
+class RunState:
+    """What is known of a run after the events that it was given.
+
+    Attributes:
+        version: How many events there were.
+        t: The time of the last, in seconds since the run began.
+        started: Its first event, once it is there.
+        status: "starting", "running", "succeeded" or "failed".
+        attempt: The newest attempt.
+        nodes: By rank.
+        series: By attempt, rank and name.
+        phases: When each attempt reached each of `PHASES`.
+        marks: Restarts and losses: time, attempt, kind, text, rank.
+        failure: The error that the caller got.
+        value: The beginning of what the chief returned.
+        progress: The share of the training that is done, where that is known.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.t = 0.0
+        self.started: RunStarted | None = None
+        self.plan: dict[str, Any] = {}
+        self.status = "starting"
+        self.attempt = 0
+        self.nodes: dict[int, NodeView] = {}
+        self.series: dict[tuple[int, int, str], Series] = {}
+        self.logs: dict[int, NodeLog] = {}
+        self.phases: list[dict[str, Any]] = []
+        self.marks: list[dict[str, Any]] = []
+        self.failure: RunFailure | None = None
+        self.value = ""
+        self.progress: float | None = None
+        self._head = 0
+        self._reached: set[str] = set()
+        self._waiting_to_join: set[int] = set()
+        self._waiting_to_be_ready: set[int] = set()
+
+    @functools.singledispatchmethod
+    def _on(self, event: Event) -> None:
+        """Nothing is shown of other events but their time."""
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        self.version += 1
+        self.t = max(self.t, event.t)
+        self._on(event)
+
+    @_on.register
+    def _(self, event: RunStarted) -> None:
+        self.started = event
+        self._head = self.version
+
+    @_on.register
+    def _(self, event: RunPlanned) -> None:
+        self.plan = event.plan
+        self.nodes = {
+            each.rank: NodeView(rank=each.rank, role=each.role, index=each.index, version=self.version)
+            for each in event.nodes
+        }
+        self._reach("planned", event.t)
+
+    @_on.register
+    def _(self, event: AttemptStarted) -> None:
+        self.attempt = event.attempt
+        self.status = "starting"
+        self._reached = {"planned"}
+        self._waiting_to_join, self._waiting_to_be_ready = set(self.nodes), set(self.nodes)
+        for node in self.nodes.values():
+            node.start_again()
+            node.version = self.version
+        self._head = self.version
+
+    @_on.register
+    def _(self, event: NodeJoined) -> None:
+        node = self._node(event.rank)
+        node.host, node.state = event.host, "starting"
+        self._waiting_to_join.discard(event.rank)
+        if not self._waiting_to_join:
+            self._reach("executors", event.t)
+
+    @_on.register
+    def _(self, event: NodeReady) -> None:
+        self._node(event.rank).state = "ready"
+        self._waiting_to_be_ready.discard(event.rank)
+        if not self._waiting_to_be_ready:
+            self._reach("nodes", event.t)
+
+    @_on.register
+    def _(self, event: ClusterFormed) -> None:
+        self._run(event.t)
+
+    def _run(self, t: float) -> None:
+        for node in self.nodes.values():
+            if node.state in ("starting", "ready"):
+                node.state, node.version = "running", self.version
+        self.status = "running"
+        self._reach("rows", t)
+
+    @_on.register
+    def _(self, event: RowsFed) -> None:
+        node = self._node(event.rank)
+        node.rows, node.rows_per_second = event.rows, event.rows_per_second
+        node.waiting_for = event.waiting_for
+
+    @_on.register
+    def _(self, event: NodeUsed) -> None:
+        node = self._node(event.rank)
+        node.memory, node.cpus, node.gpus = event.memory, event.cpus, event.gpus
+        node.memory_peak = max(node.memory_peak, event.memory)
+
+    @_on.register
+    def _(self, event: MetricsReported) -> None:
+        if "first step" not in self._reached:
+            if self.status == "starting":  # where nodes meet without the driver it is not told
+                self._run(event.t)
+            self._reach("first step", event.t)
+        epoch = event.values.get("epoch")
+        limit = max(min(POINTS, TOTAL_POINTS // (len(self.series) + 1)), 20)
+        for name, value in event.values.items():
+            if name in ("epoch", "progress"):
+                continue
+            key = (self.attempt, event.rank, name)
+            series = self.series.get(key)
+            if series is None:
+                series = self.series[key] = Series(attempt=self.attempt, rank=event.rank, name=name)
+            series.add((self.version, event.step, event.t, epoch, value), limit)
+        if event.rank == 0 and "progress" in event.values:
+            self.progress = event.values["progress"]
+            self._head = self.version
+
+    @_on.register
+    def _(self, event: LinesPrinted) -> None:
+        log = self.logs.get(event.rank)
+        if log is None:
+            room = max(min(LINES, TOTAL_LINES // max(len(self.nodes), 1)), 20)
+            log = self.logs[event.rank] = NodeLog(lines=deque(maxlen=room))
+        if event.left_out:
+            log.lines.append((self.version, event.t, f"... {event.left_out} lines are not in the record"))
+        log.lines.extend((self.version, event.t, line) for line in event.text.split("\n"))
+        log.version = self.version
+
+    @_on.register
+    def _(self, event: NodeEnded) -> None:
+        node = self._node(event.rank)
+        is_first_failure = event.ending in FAILED and node.state not in FAILED
+        node.state, node.problem, node.seconds = event.ending, event.problem, event.seconds
+        node.host = node.host or event.host
+        if is_first_failure:
+            last = (event.problem.strip().splitlines() or [""])[-1]
+            text = f"{node.role} {node.rank} {event.ending}: {last}"
+            self._mark(event.t, "loss", text, event.rank)
+
+    @_on.register
+    def _(self, event: AttemptFailed) -> None:
+        if event.is_restarted:
+            self._mark(event.t, "restart", event.problem, event.rank)
+
+    @_on.register
+    def _(self, event: RunEnded) -> None:
+        self.status = "failed" if event.failure else "succeeded"
+        self.failure, self.value = event.failure, event.value
+        self._head = self.version
+
+    @property
+    def run_id(self) -> str:
+        """What the run is called; "" before its first event."""
+        return self.started.run_id if self.started else ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has returned or raised."""
+        return self.status in ("succeeded", "failed")
+
+    def last_metrics(self) -> dict[str, float]:
+        """Return the last value of each metric: the chief's in the newest attempt that has it."""
+        own = [each for each in self.series.values() if each.rank == 0]  # in the order of attempts
+        return {each.name: each.points[-1][4] for each in own}
+
+    def head(self) -> dict[str, Any]:
+        """Return what is known of the run as a whole, as JSON has it."""
+        started = self.started
+        return {
+            "id": self.run_id,
+            "kind": started.kind if started else "run",
+            "name": started.name if started else "",
+            "at": started.at if started else 0.0,
+            "options": started.options if started else {},
+            "versions": started.versions if started else {},
+            "plan": self.plan,
+            "status": self.status,
+            "attempt": self.attempt,
+            "progress": self.progress,
+            "phases": self.phases,
+            "marks": self.marks,
+            "failure": vars(self.failure) if self.failure else None,
+            "value": self.value,
+        }
+
+    def changes(self, since: int = 0) -> dict[str, Any]:
+        """Return what is new after a version, as JSON has it; all of it after version 0."""
+        found: dict[str, Any] = {
+            "run": self.run_id,
+            "version": self.version,
+            "t": round(self.t, 3),
+            "nodes": [node.as_dict() for node in self.nodes.values() if node.version > since],
+            "series": [_new_points(each, since) for each in self.series.values() if each.version > since],
+            "logs": [
+                (rank, round(t, 3), text)
+                for rank, log in self.logs.items()
+                if log.version > since
+                for version, t, text in log.lines
+                if version > since
+            ],
+        }
+        if self._head > since:
+            found["head"] = self.head()
+        return found
+
+    def _node(self, rank: int) -> NodeView:
+        """Return a node that an event has changed."""
+        node = self.nodes.get(rank)
+        if node is None:  # the record was cut at its beginning
+            node = self.nodes[rank] = NodeView(rank=rank, role="worker", index=rank)
+        node.version = self.version
+        return node
+
+    def _reach(self, phase: str, t: float) -> None:
+        if phase not in self._reached:
+            self._reached.add(phase)
+            self.phases.append({"attempt": self.attempt, "name": phase, "t": round(t, 3)})
+        self._head = self.version
+
+    def _mark(self, t: float, kind: str, text: str, rank: int) -> None:
+        mark = {"t": round(t, 3), "attempt": self.attempt, "kind": kind, "text": text[:500], "rank": rank}
+        if len(self.marks) < MARKS:
+            self.marks.append(mark)
+        self._head = self.version
+
+
+def fold(events: Iterable[Event]) -> RunState:
+    """Return the state after all of these events."""
+    state = RunState()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def _new_points(series: Series, since: int) -> dict[str, Any]:
+    first = bisect_right(series.points, since, key=lambda point: point[0])
+    return {
+        "attempt": series.attempt,
+        "rank": series.rank,
+        "name": series.name,
+        "points": [
+            (step, round(t, 3), epoch, value if math.isfinite(value) else None)
+            for _, step, t, epoch, value in series.points[first:]
+        ],
+    }

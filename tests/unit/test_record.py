@@ -1,0 +1,315 @@
+"""The record of a run: written in whole lines, bounded, read as far as it goes, folded into one state."""
+
+import json
+import logging
+import math
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emberflow import storage
+from emberflow._plan import deadlines
+from emberflow._record import events as e
+from emberflow._record import record_bounds, record_files
+from emberflow._record.lines import KINDS, read_lines, to_line
+from emberflow._record.record_bounds import RecordBounds
+from emberflow._record.record_files import RecordFile, RecordReader, name_of_record, read_record, records_in
+from emberflow._record.record_writer import RecordWriter
+from emberflow._record.recorder import Recorder
+from emberflow._record.run_state import RunState, fold
+from emberflow._record.run_summary import differences, summary_of
+from emberflow._record.thinning import Thinner
+from emberflow.errors import StorageError
+from tests.unit.runs_simulated import failed, restarted, start, started, succeeded
+
+NAME = "20260101-000000-0a1b2c3d"
+
+
+def written(folder: Path, run_id: str, events: Any) -> str:
+    """Record events as the driver does; return where."""
+    path = str(folder / name_of_record(run_id, 1_760_000_000.0))
+    writer = RecordWriter(path)
+    for event in events:
+        writer.put(event)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("event", [*[*failed(), *restarted()][::7], e.StillRunning(t=1.0)])
+def test_an_event_comes_out_of_its_line_as_it_went_in(event: e.Event) -> None:
+    line = to_line(event)
+    assert "\n" not in line
+    (read,) = read_lines([line])
+    assert type(read) is type(event)
+    assert to_line(read) == line
+
+
+def test_every_kind_of_event_has_a_name() -> None:
+    assert KINDS["run_started"] is e.RunStarted
+    assert len(KINDS) == 14
+
+
+def test_lines_of_another_version_or_cut_ones_are_skipped() -> None:
+    good = to_line(e.NodeReady(t=1.0, rank=0))
+    lines = [
+        good,
+        good[:10],
+        '{"event":"from_the_future","t":1}',
+        "[]",
+        "3",
+        "",
+        '{"event":"node_ready","t":1}',
+    ]
+    assert list(read_lines([*lines, good])) == [e.NodeReady(t=1.0, rank=0)] * 2
+
+
+def test_a_run_is_folded_into_its_state() -> None:
+    state = fold(succeeded())
+    assert (state.status, state.attempt, state.run_id) == ("succeeded", 0, "0a1b2c3d")
+    assert [phase["name"] for phase in state.phases] == [
+        "planned", "executors", "nodes", "rows", "first step",
+    ]  # fmt: skip
+    assert {node.state for node in state.nodes.values()} == {"returned"}
+    assert state.nodes[1].host == "host-1"
+    assert state.nodes[1].memory_peak > 1 << 30
+    assert len(state.series[0, 0, "loss"].points) == 600
+    assert len(state.series[0, 0, "val_loss"].points) == 6
+    assert state.last_metrics()["loss"] < 0.2
+    assert state.progress == pytest.approx(599 / 600)
+
+
+def test_a_loss_and_a_restart_are_marked_and_nodes_begin_anew() -> None:
+    events = list(restarted())
+    before = fold(events[: next(i for i, event in enumerate(events) if isinstance(event, e.AttemptFailed))])
+    assert (before.nodes[1].state, before.nodes[0].state) == ("lost", "running")
+    state = fold(events)
+    assert [(mark["kind"], mark["rank"], mark["attempt"]) for mark in state.marks] == [
+        ("loss", 1, 0),
+        ("restart", 1, 0),
+    ]
+    assert "SIGKILL" in state.marks[0]["text"]
+    assert (state.attempt, state.status) == (1, "running")
+    assert {node.state for node in state.nodes.values()} == {"running"}
+    assert {key[0] for key in state.series} == {0, 1}
+
+
+def test_the_failure_is_that_of_the_caller() -> None:
+    state = fold(failed())
+    assert state.status == "failed"
+    assert state.failure is not None
+    assert "loss is nan" in state.failure.traceback
+    assert state.head()["failure"]["fix"].startswith("Correct the function")
+
+
+def test_changes_since_a_version_are_all_that_is_new() -> None:
+    events = list(succeeded())
+    state = fold(events[:300])
+    seen = state.version
+    for event in events[300:310]:
+        state.apply(event)
+    new = state.changes(seen)
+    assert new["version"] == 310
+    assert 0 < sum(len(series["points"]) for series in new["series"]) < 60
+    assert state.changes(310)["nodes"] == state.changes(310)["series"] == state.changes(310)["logs"] == []
+    json.dumps(new, allow_nan=False)
+
+
+def test_a_loss_that_is_no_number_can_be_sent() -> None:
+    state = fold([started(), e.MetricsReported(t=1.0, rank=0, step=1, values={"loss": math.nan})])
+    (series,) = state.changes()["series"]
+    assert series["points"] == [(1, 1.0, None, None)]
+
+
+def test_a_long_series_keeps_its_first_and_last_point_in_memory() -> None:
+    state = RunState()
+    for step in range(20_000):
+        state.apply(e.MetricsReported(t=float(step), rank=0, step=step, values={"loss": 1.0}))
+    points = state.series[0, 0, "loss"].points
+    assert 2000 < len(points) <= 4000
+    assert (points[0][1], points[-1][1]) == (0, 19_999)
+    gaps = {b[1] - a[1] for a, b in pairwise(points[:-1])}  # type: ignore[operator]
+    assert len(gaps) == 1
+
+
+def test_a_thinner_keeps_a_logarithm_of_a_long_series() -> None:
+    thinner: Thinner[int] = Thinner(limit=100)
+    kept = [n for n in range(100_000) if thinner.takes("loss", n)]
+    assert kept[:100] == list(range(100))
+    assert len(kept) < 1200
+    assert thinner.last_left_out() == [99_999]
+    assert thinner.last_left_out() == []
+
+
+def test_many_series_share_the_room() -> None:
+    thinner: Thinner[int] = Thinner(limit=1000, total=1000)
+    kept = sum(thinner.takes(rank, n) for n in range(1000) for rank in range(500))
+    assert kept < 500 * 20
+
+
+def test_a_record_has_the_first_output_of_a_node_and_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_bounds, "LEAST_LOG_BYTES", 100)
+    bounds = RecordBounds(nodes=1_000_000)
+    lines = [e.LinesPrinted(t=float(n), rank=0, text=f"line {n:04}") for n in range(1000)]
+    kept = [each for line in lines for each in bounds.kept(line)]
+    assert len(kept) == 11
+    *tail, end = bounds.kept(e.NodeEnded(t=1000.0, rank=0, ending="returned"))
+    assert isinstance(end, e.NodeEnded)
+    (last,) = tail
+    assert isinstance(last, e.LinesPrinted)
+    assert last.text.endswith("line 0999")
+    assert last.left_out == 1000 - 11 - record_bounds.TAIL_LINES
+    shown = fold([*kept, last]).logs[0].lines
+    assert any("789 lines are not in the record" in line[2] for line in shown)
+
+
+def test_what_was_thinned_last_is_there_at_the_end() -> None:
+    bounds = RecordBounds()
+    for step in range(5000):
+        last = e.MetricsReported(t=float(step), rank=0, step=step, values={"loss": 1.0})
+        kept = list(bounds.kept(last))
+    assert kept == []
+    assert next(iter(bounds.kept(e.RunEnded(t=5000.0)))) == last
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = written(tmp_path / "new" / "folder", "0a1b2c3d", succeeded())
+    assert read_record(path).head() == fold(succeeded()).head()
+    assert records_in(str(tmp_path / "new" / "folder")) == [path]
+    assert records_in(path) == [path]
+
+
+def test_a_record_that_is_cut_in_the_middle_of_a_line_is_read_up_to_there(tmp_path: Path) -> None:
+    path = written(tmp_path, "0a1b2c3d", succeeded())
+    file = Path(path, "events-00000.jsonl")
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    state = read_record(path)
+    assert 100 < state.version < fold(succeeded()).version
+    assert state.status == "running"
+    assert summary_of(state).status == "cut"
+    assert summary_of(state, now=1_760_000_000.0 + state.t + 5).status == "running"
+
+
+def test_a_reader_follows_a_record_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
+    record = RecordFile(str(tmp_path / NAME))
+    reader = RecordReader(record.folder)
+    assert not reader.look()
+    line = to_line(started())
+    assert record._fd is not None
+    record.write([line])
+    assert reader.look()
+    with Path(record.folder, "events-00000.jsonl").open("a") as file:
+        file.write(to_line(e.NodeReady(t=1.0, rank=0))[:15])
+        file.flush()
+        assert not reader.look()
+        file.write(to_line(e.NodeReady(t=1.0, rank=0))[15:] + "\n")
+    assert reader.look()
+    assert reader.state.version == 2
+    record.close()
+
+
+def test_where_a_store_cannot_append_full_segments_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_files, "SEGMENT_BYTES", 2000)
+    folder = f"memory://runs-of-a-test/{NAME}"
+    record = RecordFile(folder)
+    reader = RecordReader(folder)
+    events = list(succeeded(steps=50))
+    for event in events:
+        record.write([to_line(event)])
+        if len(events) % 3 == 0:
+            reader.look()
+    names = [name.rpartition("/")[2] for name in storage.list_folder(folder)]
+    segments = [name for name in names if name.startswith("events-")]
+    assert len(segments) > 3
+    assert segments[0] == "events-00000.jsonl"
+    reader.look()
+    assert reader.state.head() == read_record(folder).head() == fold(events).head()
+
+
+@pytest.mark.parametrize("base", ["", "memory://two-writers/"])
+def test_a_second_writer_of_one_record_is_refused(tmp_path: Path, base: str) -> None:
+    folder = f"{base or tmp_path}/{NAME}"
+    RecordFile(folder).write([to_line(started())])
+    with pytest.raises(StorageError, match="one writer") as caught:
+        RecordFile(folder)
+    assert "name of its own" in caught.value.fix
+
+
+def test_a_record_is_no_folder_of_runs(tmp_path: Path) -> None:
+    path = written(tmp_path, "0a1b2c3d", succeeded(steps=3))
+    with pytest.raises(StorageError, match="folder of runs") as caught:
+        RecordFile(f"{path}/{NAME}")
+    assert str(tmp_path) in caught.value.fix
+
+
+def test_a_path_without_runs_is_a_clear_answer(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no such folder, or an empty one"):
+        records_in(str(tmp_path / "missing"))
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(StorageError, match="without runs") as caught:
+        records_in(str(tmp_path))
+    assert "record=" in caught.value.fix
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="must be written to a folder of its own"):
+        RecordFile(f"{tmp_path}/file/{NAME}")
+
+
+def test_storage_that_fails_ends_the_record_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "RECORD_INTERVAL", 0.01)
+    recorder = Recorder()
+    writer = RecordWriter(str(tmp_path / NAME))
+    failing = threading.Event()
+
+    def fail(lines: list[str]) -> None:
+        failing.set()
+        raise StorageError("The disk is full.", fix="Free some.")
+
+    monkeypatch.setattr(writer._file, "write", fail)
+    recorder.write_to(writer)
+    with caplog.at_level(logging.WARNING, "emberflow"):
+        recorder.emit(e.NodeReady, rank=0)
+        assert failing.wait(20)
+        writer._thread.join(20)
+        recorder.emit(e.NodeReady, rank=1)
+        recorder.close()
+    assert "the run goes on" in caplog.text
+    assert recorder.state.version == 2
+
+
+def test_nobody_waits_for_storage_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberflow._record.record_writer.QUEUE", 10)
+    writer = RecordWriter(str(tmp_path / NAME))
+    for event in list(start(100))[:50]:
+        writer.put(event)
+    writer.put(e.RunEnded(t=9.0))
+    writer.close()
+    lines = Path(writer.folder, "events-00000.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["left_out"] == 40
+
+
+def test_a_silent_run_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "RECORD_SIGN_OF_LIFE", 0.0)
+    writer = RecordWriter(str(tmp_path / NAME))
+    writer.close()
+    assert "still_running" in Path(writer.folder, "events-00000.jsonl").read_text()
+
+
+def test_two_runs_side_by_side() -> None:
+    rows = {name: pair for name, *pair in differences(fold(succeeded(nodes=2)), fold(succeeded(nodes=4)))}
+    assert rows["workers"] == ["2", "4"]
+    assert rows["nodes"] == ["2", "4"]
+    assert "strategy" not in rows
+    assert rows["state"] == ["succeeded", "succeeded"]
+    assert rows["val_accuracy"][0]
