@@ -180,11 +180,13 @@ def _started(
     from emberflow._driver.shipping import shipment_of
     from emberflow._driver.slots import place_nodes
     from emberflow._driver.supervisor import Program
+    from emberflow._record.recorder import Recorder
 
     data = RunData()
     run_id, options = secrets.token_hex(4), options_of(config)
-    recorder = start_recording(spark, run_id, "cluster", fn, record=config.record, options=options)
+    recorder = Recorder()
     with failure_recorded(recorder):
+        start_recording(recorder, spark, run_id, "cluster", fn, record=config.record, options=options)
         nodes = place_nodes(spark, config, facts, is_live=True)
         plan = make_plan(config, facts, nodes, is_live=True, run_id=run_id)
         log.debug("plan: %s", plan)

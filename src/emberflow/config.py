@@ -59,6 +59,7 @@ class RunConfig:
             spark.emberflow.portRange, or any free ports.
         record: Folder in which the run records what happens, on any storage; None: Spark's setting
             spark.emberflow.record, or no record.
+        page: Whether the driver serves a page of the run while it goes on; a number is the port on loopback.
     """
 
     workers: Count
@@ -89,6 +90,7 @@ class RunConfig:
     driver_host: str | None = None
     port_range: str | None = None
     record: str | None = None
+    page: bool | int = False
 
     def __post_init__(self) -> None:
         check_count("workers", self.workers, auto="to take every slot Spark offers")
@@ -104,6 +106,7 @@ class RunConfig:
             check_count("spool_limit", self.spool_limit)
         for name in ("tensorboard", "checkpoint_dir", "spool_dir", "record"):
             check_path(name, getattr(self, name))
+        check_page("page", self.page)
         if self.gpu_resource is not None:
             check_resource("gpu_resource", self.gpu_resource)
         nvml = 'Leave it out; "nvml" is for clusters whose GPUs Spark does not manage.'
@@ -169,6 +172,15 @@ def check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise ConfigError(
             f"`{name}` must be True or False. Received: {name}={value!r}.", fix=f"Pass {name}=True."
+        )
+
+
+def check_page(name: str, value: object) -> None:
+    """Refuse anything but True, False or a port."""
+    if not isinstance(value, bool) and not (is_count(value) and value <= 65535):
+        raise ConfigError(
+            f"`{name}` must be True, False, or a port from 1 to 65535. Received: {name}={value!r}.",
+            fix=f"Pass {name}=True: any free port is taken then.",
         )
 
 

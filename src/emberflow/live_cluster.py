@@ -146,6 +146,25 @@ class Cluster:
             for node, seen in zip(self._run.plan.nodes, snapshots, strict=False)
         )
 
+    def page(self, port: int = 0) -> str:
+        """Serve the page of the cluster in a browser until it is stopped: curves, nodes, rows, output.
+
+        Args:
+            port: The port on this machine's loopback; any free one if left out.
+
+        Returns:
+            Its address, with a token; it is printed, and opened where there is a desktop.
+
+        Raises:
+            ClusterError: The cluster is over.
+            ConfigError: The port is taken, or the packages of ``pip install 'emberflow[page]'`` are missing.
+        """
+        from emberflow.page.opening import announce
+
+        url = self._run.page(port)
+        announce(url)
+        return url
+
     @property
     def workers(self) -> int:
         """How many nodes train, the chief included."""

@@ -1,7 +1,10 @@
 """The result of a run: the chief's value, and one report per node."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from emberflow.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,20 @@ class Result:
     attempts: int = 1
     tensorboard_url: str | None = None
     record: str | None = None
+    _report: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+
+    def report(self, path: str) -> None:
+        """Write what happened as one HTML file: the page of the run, to send around and to keep.
+
+        Args:
+            path: A path on this machine, or a URL; what is there is replaced.
+        """
+        if self._report is None:
+            raise ConfigError(
+                "A report needs a result that a run has returned. Received: one that was made by hand.",
+                fix="Call report() on what ef.run returns.",
+            )
+        self._report(path)
 
 
 @dataclass(frozen=True, kw_only=True)

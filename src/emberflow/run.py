@@ -59,6 +59,7 @@ def run(
     driver_host: str | None = None,
     port_range: str | None = None,
     record: str | None = None,
+    page: bool | int = False,
 ) -> Result:
     """Run a TensorFlow program on Spark's executors: one process per worker, all started together.
 
@@ -108,6 +109,9 @@ def run(
             default Spark's setting spark.emberflow.portRange, or any free ports.
         record: Folder for a record of what happens, on any storage: ``emberflow runs`` lists and compares the runs
             there. Each run has a folder of its own in it. By default Spark's setting spark.emberflow.record, or none.
+        page: Serve a page of the run for a browser while it goes on: start, curves, nodes, output. Its address, on
+            this machine's loopback, holds a token; it is printed, and opened where there is a desktop. A number is
+            the port.
 
     Returns:
         The chief's value, one report per node, and the metrics that nodes reported.
@@ -171,6 +175,7 @@ def run(
         driver_host=driver_host,
         port_range=port_range,
         record=record,
+        page=page,
     )
     run_data = read_data(data)
     session = spark or run_data.session or (cluster.spark if cluster else active_session())
@@ -200,11 +205,14 @@ def _run(
     from emberflow._driver.run_plan import make_plan
     from emberflow._driver.slots import place_nodes, slots_held
     from emberflow._driver.supervisor import supervise
+    from emberflow._record.recorder import Recorder
+    from emberflow.page.opening import page_shown
 
     started, run_id = time.monotonic(), secrets.token_hex(4)
     options = options_of(config)
-    recorder = start_recording(spark, run_id, "run", fn, record=config.record, options=options)
-    with failure_recorded(recorder):
+    recorder = Recorder()
+    with page_shown(recorder, config.page), failure_recorded(recorder):
+        start_recording(recorder, spark, run_id, "run", fn, record=config.record, options=options)
         nodes = place_nodes(spark, config, facts)
         has_rows = bool(program.data.frames)
         plan = make_plan(

@@ -53,6 +53,7 @@ VALUES: dict[str, Any] = {
     "driverHost": "10.0.0.1",
     "portRange": "30000-30100",
     "record": "/shared/runs",
+    "page": 8080,
 }
 
 

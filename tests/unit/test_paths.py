@@ -186,7 +186,7 @@ class Jvm:
 def classic(monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (paths, storage_settings):
         monkeypatch.setattr(module, "hadoop_configuration", lambda _: Jvm())
-    return SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: SETTINGS.get(name, default)))
+    return SimpleNamespace(conf=SimpleNamespace(get=SETTINGS.get))
 
 
 def test_a_classic_session_gives_rules_and_settings(classic: Any) -> None:

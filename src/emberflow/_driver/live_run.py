@@ -25,6 +25,8 @@ from emberflow.result import Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from emberflow.page.server import PageServer
+
 
 class LiveRun:
     """Starts the nodes, and again after a loss; `feeding` is what rows go through while they are up.
@@ -56,6 +58,7 @@ class LiveRun:
         self._attempt: LiveAttempt | None = None
         self._stop_asked: list[float | None] = []
         self._held = ExitStack()  # the slots, where tasks stay as long as nodes
+        self._page: PageServer | None = None
         self._ended: Future[Result] = Future()
         self._thread = threading.Thread(target=self._run, name="emberflow-cluster", daemon=True)
 
@@ -99,6 +102,18 @@ class LiveRun:
     def attempt(self) -> LiveAttempt | None:
         """The last attempt."""
         return self._attempt
+
+    def page(self, port: int) -> str:
+        """Serve the page of the cluster until it is over; return its address, the same when called again."""
+        from emberflow.page.server import PageServer
+        from emberflow.page.sources import LiveRuns
+
+        with self._changed:
+            if self._page is None:
+                if self._ended.done():
+                    raise stopped_error()
+                self._page = PageServer(LiveRuns(self.recorder), port)
+            return self._page.url
 
     def stop(self, timeout: float) -> Result:
         """Let your function end on all nodes; return what it returned. The same result when called again."""
@@ -145,6 +160,8 @@ class LiveRun:
                     self._feeding.fail(why if isinstance(why, EmberflowError) else stopped_error())
                 self._feeding = None
                 self._changed.notify_all()
+            if self._page is not None:
+                self._page.close()
 
     def _make(self, parts: AttemptParts) -> Attempt:
         attempt = LiveAttempt(parts, _Listener(self, parts))

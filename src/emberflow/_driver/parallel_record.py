@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +18,8 @@ from emberflow._record.events import (
     PlannedNode,
     RunPlanned,
 )
+from emberflow._record.recorder import Recorder
+from emberflow.page.report import RunReport
 from emberflow.result import Result
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ class ParallelRecord:
         self.run_id = secrets.token_hex(4)
         options = {"tasks": tasks, "gpus": gpus}
         folder = record_path(spark, record)
-        self.recorder = start_recording(spark, self.run_id, "parallel", fn, record=folder, options=options)
+        self.recorder = Recorder()
+        start_recording(self.recorder, spark, self.run_id, "parallel", fn, record=folder, options=options)
         nodes = tuple(PlannedNode(rank=task, role="task", index=task) for task in range(tasks))
         self.recorder.emit(RunPlanned, nodes=nodes, plan={"gpus": gpus})
         self.recorder.emit(AttemptStarted, attempt=0)
@@ -67,7 +71,8 @@ class ParallelRecord:
     def ended(self, results: tuple[Result, ...]) -> tuple[Result, ...]:
         """Complete the record, and return the results."""
         record_result(self.recorder, [result.value for result in results])
-        return results
+        report = RunReport(self.recorder.state)
+        return tuple(replace(each, record=self.recorder.folder, _report=report) for each in results)
 
     def _add(self, task: int, outcome: Outcome) -> None:
         for report in outcome.metrics:

@@ -27,6 +27,7 @@ VALUE_LENGTH = 500  # characters of what the chief returned
 
 
 def start_recording(
+    recorder: Recorder,
     spark: "SparkSession",
     run_id: str,
     kind: str,
@@ -34,10 +35,11 @@ def start_recording(
     *,
     record: str | None,
     options: dict[str, Any],
-) -> Recorder:
-    """Return the recorder of a run that begins now.
+) -> None:
+    """Note that a run begins now, and where its record goes.
 
     Args:
+        recorder: That of the run.
         spark: The session.
         run_id: The run's name.
         kind: "run", "cluster" or "parallel".
@@ -49,14 +51,12 @@ def start_recording(
         StorageError: The record cannot be written; nothing has started then.
     """
     at = time.time()
-    recorder = Recorder()
     if record is not None:
         recorder.write_to(RecordWriter(storage.join(record, name_of_record(run_id, at))))
     name = getattr(fn, "shown_name", None) or getattr(fn, "__name__", type(fn).__name__)
     recorder.emit(
         RunStarted, run_id=run_id, kind=kind, name=name, at=at, options=options, versions=_versions(spark)
     )
-    return recorder
 
 
 def options_of(config: RunConfig) -> dict[str, Any]:

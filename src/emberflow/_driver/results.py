@@ -8,6 +8,7 @@ from emberflow._driver.recording import record_result
 from emberflow._driver.supervisor import Supervised
 from emberflow._protocol.outcome import Outcome
 from emberflow._record.recorder import Recorder
+from emberflow.page.report import RunReport
 from emberflow.result import Report, Result
 
 
@@ -23,6 +24,7 @@ def result_of(done: Supervised, started: float, recorder: Recorder) -> Result:
         attempts=done.attempts,
         tensorboard_url=done.attempt.reports.tensorboard_url,
         record=recorder.folder,
+        _report=RunReport(recorder.state),
     )
 
 

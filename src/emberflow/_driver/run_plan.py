@@ -47,7 +47,7 @@ def make_plan(
         exchange_timeout=config.exchange_timeout,
         evaluator_timeout=config.evaluator_timeout,
         # Of a live cluster the last lines are shown at any time, and a record has them.
-        forward_logs=config.verbose or is_live or config.record is not None,
+        forward_logs=config.verbose or is_live or config.record is not None or config.page is not False,
         log_copy="none" if facts.is_local else "all",
         python=sys.version_info[:2],
         waits_for_rows=waits_for_rows,

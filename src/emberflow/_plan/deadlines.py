@@ -134,3 +134,6 @@ RECORD_END_TIMEOUT = 30.0  # The last events of a run; its caller waits for them
 USAGE_INTERVAL = 2.0  # A node's memory changes slowly; above `USAGE_NODES` nodes each tells less often.
 USAGE_NODES = 200  # Nodes, not seconds: a driver is told of a hundred nodes per second at most.
 RECORD_SIGN_OF_LIFE = 60.0  # Without events for so long the record says that the driver is there.
+PAGE_INTERVAL = 0.5  # A browser is told what is new so often: curves that grow twice per second look alive.
+PAGE_START_TIMEOUT = 20.0  # Two small packages are imported, and a thread listens.
+PAGE_END_TIMEOUT = 2.0  # Browsers are told the last news; one that does not read is left.

@@ -14,7 +14,8 @@ class NodeView:
         role: chief, worker, ps or evaluator.
         index: Its number within its role.
         host: Where it runs.
-        state: "waiting" for its task, "starting", "ready" for rows, "running", or how it ended.
+        state: "waiting" for its task, "starting", "ready" for rows, "running", or how it ended; "ended", where only
+            the run tells.
         rows: Rows that came to it, or, once it trains, that your function took.
         rows_per_second: Their speed.
         waiting_for: The side that its rows wait for: "source", "sink" or "neither".

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from emberflow._record.events import Event
@@ -16,7 +17,7 @@ class Recorder:
     Any thread may emit and any thread may look; neither waits for storage or for a reader.
 
     Attributes:
-        state: The run so far; look at it by `changes`.
+        state: The run so far; other threads look at it by `looking`.
     """
 
     def __init__(self) -> None:
@@ -42,10 +43,11 @@ class Recorder:
         if self._writer is not None:
             self._writer.put(event)
 
-    def changes(self, since: int = 0) -> dict[str, Any]:
-        """Return what is new after a version; see `RunState.changes`."""
+    @contextmanager
+    def looking(self) -> Iterator[RunState]:
+        """Look at the state while it does not change; whoever emits waits meanwhile."""
         with self._lock:
-            return self.state.changes(since)
+            yield self.state
 
     def close(self) -> None:
         """Complete the record."""

@@ -201,6 +201,9 @@ class RunState:
     def _(self, event: RunEnded) -> None:
         self.status = "failed" if event.failure else "succeeded"
         self.failure, self.value = event.failure, event.value
+        for node in self.nodes.values():
+            if node.state not in FAILED and node.state != "returned":
+                node.state, node.version = "ended", self.version
         self._head = self.version
 
     @property

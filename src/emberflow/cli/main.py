@@ -12,6 +12,7 @@ from emberflow.cli.runs import runs
 from emberflow.cli.show import show
 from emberflow.cli.spark_files import MasterOption
 from emberflow.cli.train import train
+from emberflow.cli.ui import ui
 
 app = typer.Typer(
     name="emberflow",
@@ -153,7 +154,7 @@ def local_hadoop(
     raise typer.Exit(run_hadoop(yarn=yarn, data_nodes=data_nodes))
 
 
-for command in (train, predict, show, render, runs):
+for command in (train, predict, show, render, runs, ui):
     app.command()(command)
 
 

@@ -198,6 +198,9 @@ def train(
         str | None,
         typer.Option(help="Folder for a record of what happens, on any storage: see emberflow runs."),
     ] = RunConfig.record,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve a page of the training on this machine's loopback.")
+    ] = False,
     tensorboard_dir: Annotated[
         str | None,
         typer.Option(
@@ -263,6 +266,7 @@ def train(
         "driverHost": driver_host,
         "portRange": port_range,
         "record": record,
+        "page": page,
         "tensorboardDir": tensorboard_dir,
         "tensorboardHost": tensorboard_host,
         "spoolDir": spool_dir,

@@ -98,6 +98,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         driverHost: The address at which executors reach the driver; Spark's if not set.
         portRange: Ports that driver and nodes may listen on, such as "30000-30100".
         record: Folder for a record of what happens, on any storage; see ``emberflow runs``.
+        page: Whether to serve a page of the training in a browser while it goes on; a number is its port on loopback.
 
     Example:
         >>> estimator = KerasEstimator(model=build, featuresCol="x", labelCol="y", epochs=3)  # doctest: +SKIP
@@ -164,6 +165,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         driverHost: str | None = None,
         portRange: str | None = None,
         record: str | None = None,
+        page: bool | int = False,
     ) -> None:
         super().__init__()
         self.model = model

@@ -183,6 +183,7 @@ class FunctionEstimator(
         driverHost: str | None = None,
         portRange: str | None = None,
         record: str | None = None,
+        page: bool | int = False,
     ) -> None:
         super().__init__()
         self.fn = fn

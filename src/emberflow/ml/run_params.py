@@ -12,6 +12,7 @@ from emberflow.config import (
     JOIN_TIMEOUT,
     START_TIMEOUT,
     check_count,
+    check_page,
     check_path,
     check_resource,
     check_seconds,
@@ -48,6 +49,7 @@ RUN_OPTIONS = {
     "driverHost": "driver_host",
     "portRange": "port_range",
     "record": "record",
+    "page": "page",
 }
 
 
@@ -103,6 +105,12 @@ def to_text(name: str, check: Callable[[str, Any], object]) -> Callable[[Any], s
         return str(value)
 
     return convert
+
+
+def to_page(value: Any) -> bool | int:
+    """Accept True, False or a port."""
+    check_page("page", value)
+    return value  # type: ignore[no-any-return]
 
 
 class RunParams(Params):
@@ -197,3 +205,4 @@ class RunParams(Params):
     record = declare(
         "record", "folder for a record of what happens, on any storage", to_text("record", check_path)
     )
+    page = declare("page", "whether to serve a page of the run; a number is its port", to_page)

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 OF_ONE_RUN = {"checkpoint_dir", "preload"}  # a stream has its own checkpoint, and nodes before it has rows
 
 
+OF_ONE_RUN = (
+    "checkpoint_dir",
+    "preload",
+    "page",
+)  # options of `ef.run` that a cluster has otherwise, or not at all
+
+
 @dataclass(frozen=True, kw_only=True)
 class Publishing:
     """Where versions go: the folder, after how many micro-batches, and how many stay."""
@@ -154,6 +161,8 @@ def fit_stream(
     with params_named():
         nodes = cluster(LearnFunction(training), spark=spark, **options)
     try:
+        if page := estimator.getOrDefault("page"):
+            nodes.page(0 if page is True else page)
         query = nodes._start_stream(  # noqa: SLF001 - internal to Emberflow
             data["train"],
             checkpoint,

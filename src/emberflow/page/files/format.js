@@ -1,0 +1,64 @@
+// Numbers, times and elements as people read them. Text becomes a text node, never HTML.
+
+function el(tag, properties, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "class") made.className = value;
+    else if (name === "style") Object.assign(made.style, value);
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+const byId = (id) => document.getElementById(id);
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function number(value) {
+  if (value === null || value === undefined) return "nan";
+  const size = Math.abs(value);
+  if (size >= 1e6) return (value / 1e6).toFixed(size >= 1e8 ? 0 : 1) + " M";
+  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  if (size === 0 || Number.isInteger(value)) return String(value);
+  if (size < 1e-4) return value.toExponential(1);
+  return String(Number(value.toPrecision(4)));
+}
+
+function bytes(value) {
+  if (!value) return "";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (value >= 1000 && at < units.length - 1) { value /= 1000; at += 1; }
+  return (value >= 100 || at === 0 ? value.toFixed(0) : value.toFixed(1)) + " " + units[at];
+}
+
+function duration(seconds) {
+  if (seconds < 10) return seconds.toFixed(1) + " s";
+  const whole = Math.round(seconds);
+  if (whole < 60) return whole + " s";
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return minutes + " min " + String(whole % 60).padStart(2, "0") + " s";
+  return Math.floor(minutes / 60) + " h " + String(minutes % 60).padStart(2, "0") + " min";
+}
+
+function clock(seconds) {
+  const whole = Math.floor(seconds);
+  const part = (n) => String(n).padStart(2, "0");
+  return whole < 3600 ? part(Math.floor(whole / 60)) + ":" + part(whole % 60)
+    : Math.floor(whole / 3600) + ":" + part(Math.floor(whole / 60) % 60) + ":" + part(whole % 60);
+}
+
+function moment(at) {
+  return at ? new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : "";
+}
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+}
+
+const FAILED = new Set(["lost", "raised", "refused", "undelivered"]);

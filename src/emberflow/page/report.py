@@ -1,0 +1,29 @@
+"""The report of a run: its page as one file, to send around and to keep."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emberflow import storage
+from emberflow._record.run_state import RunState
+from emberflow.page import html
+
+
+def write_report(states: Sequence[RunState], path: str) -> None:
+    """Write one HTML file, on any storage; it needs neither a server nor a network.
+
+    Args:
+        states: The runs; the first is shown, the curves of the others beside it.
+        path: Where to; what is there is replaced.
+    """
+    storage.write_bytes(path, html.report(state.changes() for state in states).encode())
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What ``result.report`` calls: it holds the state of the run."""
+
+    state: RunState
+
+    def __call__(self, path: str) -> None:
+        """Write the report of the run."""
+        write_report([self.state], path)
