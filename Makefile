@@ -24,7 +24,7 @@ help: ## show this list
 setup: ## make .venv from requirements.lock
 	@scripts/setup
 
-demo: setup ## train on two Spark executors, show the progress, write demo-output/predictions.png
+demo: setup ## train on two Spark executors, show a page of it, write demo-output/predictions.png and report.html
 	@$(spark) -m emberflow.cli.main demo
 
 test: setup ## all tests but the long ones, on real Spark clusters

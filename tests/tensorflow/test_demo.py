@@ -33,6 +33,8 @@ def test_demo_learns_and_draws(
     assert float(accuracy[1]) >= least
     assert f"epoch {epochs} of {epochs}" in done.stderr
     assert (tmp_path / "a b" / "predictions.png").read_bytes().startswith(PNG)
+    assert "Run page: http://127.0.0.1:" in done.stderr
+    assert '"val_accuracy"' in (tmp_path / "a b" / "report.html").read_text()
 
 
 def scores_of(labels: list[int], sure: list[float]) -> np.ndarray:

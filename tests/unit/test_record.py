@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import pickle
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +23,10 @@ from emberflow._record.recorder import Recorder
 from emberflow._record.run_state import RunState, fold
 from emberflow._record.run_summary import differences, summary_of
 from emberflow._record.thinning import Thinner
-from emberflow.errors import StorageError
-from tests.unit.runs_simulated import failed, restarted, start, started, succeeded
+from emberflow.errors import ConfigError, StorageError
+from emberflow.page.report import RunReport
+from emberflow.result import Result
+from tests.unit.runs_simulated import failed, planned, restarted, start, started, succeeded
 
 NAME = "20260101-000000-0a1b2c3d"
 
@@ -304,6 +307,20 @@ def test_a_silent_run_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.M
     writer = RecordWriter(str(tmp_path / NAME))
     writer.close()
     assert "still_running" in Path(writer.folder, "events-00000.jsonl").read_text()
+
+
+def test_the_report_of_a_result_travels_with_it(tmp_path: Path) -> None:
+    result = Result(value=1, reports=(), seconds=1.0, _report=RunReport(fold(succeeded())))
+    copy = pickle.loads(pickle.dumps(result))
+    copy.report(str(tmp_path / "run.html"))
+    assert "0a1b2c3d" in (tmp_path / "run.html").read_text()
+    with pytest.raises(ConfigError, match="made by hand"):
+        Result(value=1, reports=(), seconds=1.0).report("x.html")
+
+
+def test_an_attempt_that_starts_in_another_way_has_one_start() -> None:
+    state = fold([started(), planned(2), *start(2), *start(2, t=9.0)])
+    assert [phase["t"] for phase in state.phases if phase["name"] == "executors"] == [10.5]
 
 
 def test_two_runs_side_by_side() -> None:

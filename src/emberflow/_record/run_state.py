@@ -106,6 +106,11 @@ class RunState:
         self.attempt = event.attempt
         self.status = "starting"
         self._reached = {"planned"}
+        # The same attempt again, in another way: where Spark refuses barriers, for example.
+        again = [
+            each for each in self.phases if each["attempt"] == event.attempt and each["name"] != "planned"
+        ]
+        self.phases = [each for each in self.phases if each not in again]
         self._waiting_to_join, self._waiting_to_be_ready = set(self.nodes), set(self.nodes)
         for node in self.nodes.values():
             node.start_again()
@@ -234,7 +239,7 @@ class RunState:
             "plan": self.plan,
             "status": self.status,
             "attempt": self.attempt,
-            "progress": self.progress,
+            "progress": _finite(self.progress),
             "phases": self.phases,
             "marks": self.marks,
             "failure": vars(self.failure) if self.failure else None,
@@ -290,6 +295,11 @@ def fold(events: Iterable[Event]) -> RunState:
     return state
 
 
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON has."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _new_points(series: Series, since: int) -> dict[str, Any]:
     first = bisect_right(series.points, since, key=lambda point: point[0])
     return {
@@ -297,7 +307,7 @@ def _new_points(series: Series, since: int) -> dict[str, Any]:
         "rank": series.rank,
         "name": series.name,
         "points": [
-            (step, round(t, 3), epoch, value if math.isfinite(value) else None)
+            (step, round(t, 3), _finite(epoch), _finite(value))
             for _, step, t, epoch, value in series.points[first:]
         ],
     }

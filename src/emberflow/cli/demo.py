@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight")
 PICTURE = "predictions.png"
+REPORT = "report.html"
 LOG = "spark.log"
 
 
@@ -56,6 +57,7 @@ def run_demo(*, output: Path, workers: int, epochs: int) -> int:
         output.mkdir(parents=True, exist_ok=True)
         (output / LOG).unlink(missing_ok=True)
         done = _train_and_score(console, digits, output, workers, epochs)
+        done.result.report(str(output / REPORT))
         _draw(console, digits, done, output)
     except EmberflowError as error:
         Console(stderr=True, highlight=False).print(f"[red]{type(error).__name__}[/red]", error, markup=True)
@@ -155,6 +157,7 @@ def _print_summary(console: Console, done: DemoResult, output: Path, seconds: fl
         )
     table.add_row("total time", f"{seconds:.0f} s, with the start and the end of Spark")
     table.add_row("picture", f"[bold]{output / PICTURE}[/bold]")
+    table.add_row("report", f"[bold]{output / REPORT}[/bold], what happened, for a browser")
     table.add_row("model", f"{output / 'model'}")
     table.add_row("Spark's log", f"{output / LOG}")
     console.print()

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from emberflow.errors import ConfigError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 32  # of all workers together, so that the result does not depend on their number
 TEST_SHARE = 0.25  # of 1,797 digits: one wrong answer is 0.2 % of them
 SEED = 7  # any number: the demo shows the same each time
+PAGE_PACKAGES = ("starlette", "uvicorn")  # of the extra `page`: without them the demo trains without its page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,7 @@ def train(rows: "DataFrame", *, workers: int, epochs: int, digits: int) -> "Kera
         epochs=epochs,
         numWorkers=workers,
         seed=SEED,
+        page=all(find_spec(package) for package in PAGE_PACKAGES),
     )
     return estimator.fit(rows)
 

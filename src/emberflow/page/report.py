@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from emberflow import storage
 from emberflow._record.run_state import RunState
+from emberflow._record.run_summary import summary_of
 from emberflow.page import html
 
 
@@ -15,7 +17,11 @@ def write_report(states: Sequence[RunState], path: str) -> None:
         states: The runs; the first is shown, the curves of the others beside it.
         path: Where to; what is there is replaced.
     """
-    storage.write_bytes(path, html.report(state.changes() for state in states).encode())
+    storage.write_bytes(path, html.report(map(_shown, states)).encode())
+
+
+def _shown(state: RunState) -> dict[str, Any]:
+    return {**state.changes(), "status": summary_of(state).status}
 
 
 @dataclass(frozen=True)

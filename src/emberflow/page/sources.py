@@ -1,5 +1,6 @@
 """Where a page gets its runs from: the recorder of a run of this process, or a folder of records."""
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -25,7 +26,9 @@ class Runs(Protocol):
 
 def brief(state: RunState) -> dict[str, Any]:
     """Return a run in brief, as JSON has it."""
-    return vars(summary_of(state)) | {"kind": state.started.kind if state.started else "run"}
+    summary = summary_of(state)
+    metrics = {name: value for name, value in summary.metrics.items() if math.isfinite(value)}
+    return vars(summary) | {"metrics": metrics}
 
 
 class LiveRuns:
@@ -37,7 +40,7 @@ class LiveRuns:
     def listed(self) -> list[dict[str, Any]]:
         """Return the run in brief."""
         with self._recorder.looking() as state:
-            return [brief(state)]
+            return [brief(state) | {"status": state.status}]  # never cut: its driver is this process
 
     def changes(self, run: str, since: int) -> dict[str, Any] | None:
         """Return what is new of it."""

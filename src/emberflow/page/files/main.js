@@ -78,7 +78,7 @@ function connect() {
   source.addEventListener("runs", (event) => {
     listed = JSON.parse(event.data);
     if (shown === null && listed.length) shown = listed[0].run_id;
-    for (const each of listed) if (runs.has(each.run_id)) runs.get(each.run_id).head.isCut = each.status === "cut";
+    refresh();
     showList();
   });
   source.addEventListener("message", (event) => take(JSON.parse(event.data)));

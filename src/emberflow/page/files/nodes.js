@@ -51,7 +51,9 @@ class NodesView {
     this.largest = Math.max(1, ...[...run.nodes.values()].map((node) => node.memory_peak));
     byId("node-table").classList.toggle("no-gpu", ![...run.nodes.values()].some((node) => node.gpus.length));
     this.showMap(changed, isNew);
-    if (isNew || this.sort.key !== "rank" || this.state) this.arrange();
+    const bad = [...run.nodes.values()].filter((node) => FAILED.has(node.state)).length; // these come first
+    if (isNew || bad !== this.bad || this.sort.key !== "rank" || this.state) this.arrange();
+    this.bad = bad;
     for (const rank of changed) if (this.rows.has(rank)) this.fill(this.rows.get(rank), run.nodes.get(rank));
     this.showStates();
   }

@@ -25,6 +25,7 @@ class Run {
     this.t = change.t;
     this.heardAt = performance.now();
     if (change.head) this.head = change.head;
+    if (change.status) this.isCut = change.status === "cut";
     for (const node of change.nodes) {
       this.nodes.set(node.rank, node);
       this.changed.nodes.add(node.rank);
@@ -32,12 +33,11 @@ class Run {
     for (const series of change.series) {
       const key = series.attempt + "/" + series.rank + "/" + series.name;
       const known = this.series.get(key);
-      if (known) known.points.push(...series.points);
+      if (known) for (const point of series.points) known.points.push(point);
       else this.series.set(key, series);
     }
     if (change.logs.length) {
-      this.logs.push(...change.logs);
-      if (change.since === 0 || this.nodes.size > 1) this.logs.sort((a, b) => a[1] - b[1]);
+      for (const line of change.logs.sort((a, b) => a[1] - b[1])) this.logs.push(line);
       const over = this.logs.length - 20000;
       if (over > 0) { this.logs.splice(0, over); this.dropped += over; }
     }

@@ -8,7 +8,7 @@ const SPEED = "rows_per_second";
 
 function showTitle(run) {
   const { head } = run;
-  const status = head.isCut ? "cut" : head.status;
+  const status = run.isCut || listed.some((each) => each.run_id === run.id && each.status === "cut") ? "cut" : head.status;
   const kind = { cluster: "live cluster", parallel: "parallel runs" }[head.kind] || "run";
   const workers = run.nodes.size ? run.nodes.size + (run.nodes.size === 1 ? " node" : " nodes") : "";
   setText(byId("title"), head.name || "Waiting for the run");
