@@ -1,10 +1,19 @@
 """The result of a run: the chief's value, and one report per node."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from emberflow.errors import ConfigError
+
+
+class RunView(Protocol):
+    """A run that is over, for people to look at."""
+
+    def write(self, path: str) -> None:
+        """Write its report."""
+
+    def cell(self) -> str:
+        """Return it as the content of a notebook's cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +91,7 @@ class Result:
     attempts: int = 1
     tensorboard_url: str | None = None
     record: str | None = None
-    _report: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+    _report: "RunView | None" = field(default=None, repr=False, compare=False)
 
     def report(self, path: str) -> None:
         """Write what happened as one HTML file: the page of the run, to send around and to keep.
@@ -95,7 +104,11 @@ class Result:
                 "A report needs a result that a run has returned. Received: one that was made by hand.",
                 fix="Call report() on what ef.run returns.",
             )
-        self._report(path)
+        self._report.write(path)
+
+    def _repr_html_(self) -> str | None:
+        """Show the run in notebooks: its curves and its nodes."""
+        return self._report.cell() if self._report is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,12 +206,14 @@ def _run(
     from emberflow._driver.slots import place_nodes, slots_held
     from emberflow._driver.supervisor import supervise
     from emberflow._record.recorder import Recorder
+    from emberflow.page.live_cell import cell_shown
     from emberflow.page.opening import page_shown
 
     started, run_id = time.monotonic(), secrets.token_hex(4)
     options = options_of(config)
     recorder = Recorder()
-    with page_shown(recorder, config.page), failure_recorded(recorder):
+    shown = cell_shown(recorder, wanted=config.verbose)
+    with page_shown(recorder, config.page), shown, failure_recorded(recorder):
         start_recording(recorder, spark, run_id, "run", fn, record=config.record, options=options)
         nodes = place_nodes(spark, config, facts)
         has_rows = bool(program.data.frames)

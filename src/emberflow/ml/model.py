@@ -76,6 +76,10 @@ class KerasModel(Model, ColumnParams, SavedStage):
         self.keras().summary(print_fn=lambda line, **_: lines.append(str(line)))
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str | None:
+        """Show its training in notebooks; a model that was loaded is shown as text."""
+        return self.result._repr_html_() if self.result is not None else None
+
     def plot(self, path: str) -> str:
         """Draw the learning curves into an image file and return its path."""
         try:

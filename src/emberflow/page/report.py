@@ -8,6 +8,7 @@ from emberflow import storage
 from emberflow._record.run_state import RunState
 from emberflow._record.run_summary import summary_of
 from emberflow.page import html
+from emberflow.page.cell import cell_html
 
 
 def write_report(states: Sequence[RunState], path: str) -> None:
@@ -26,10 +27,14 @@ def _shown(state: RunState) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What ``result.report`` calls: it holds the state of the run."""
+    """A run that is over, as its result shows it."""
 
     state: RunState
 
-    def __call__(self, path: str) -> None:
+    def write(self, path: str) -> None:
         """Write the report of the run."""
         write_report([self.state], path)
+
+    def cell(self) -> str:
+        """Return the run as the content of a notebook's cell."""
+        return cell_html(self.state)
