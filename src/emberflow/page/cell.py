@@ -107,7 +107,7 @@ def _table(state: RunState) -> str:
     note = f'<p style="{QUIET}">and {more} more nodes</p>' if more > 0 else ""
     names = ("node", "host", "state", "rows", "rows/s", "memory")
     head = "".join(f'<th style="text-align:left;{QUIET};font-weight:500">{name}</th>' for name in names)
-    return f'<table style="margin-top:8px"><tr>{head}</tr>{rows}</table>{note}'
+    return f'<table style="margin-top:8px;font-size:13px"><tr>{head}</tr>{rows}</table>{note}'
 
 
 def _row(node: NodeView) -> str:
