@@ -35,7 +35,6 @@ from emberflow._node.serving import ServedError
 from emberflow._node.strategy_services import StrategyServices
 from emberflow._node.task_connection import TaskConnection
 from emberflow._node.tensorboard import start_tensorboard
-from emberflow._plan.telling import usage_interval
 from emberflow._plan.tf_config import tf_config_of
 from emberflow._protocol.driver_messages import Cluster
 from emberflow._protocol.node_messages import Raised, Ready, Returned, TensorBoardStarted
@@ -90,8 +89,7 @@ def _work(spec: NodeSpec, task: TaskConnection, feed: socket.socket) -> Returned
         context = _context(spec, cluster.endpoints, services, task, rows, live)
         started = time.monotonic()
         ps_work = services.ps_work(task) if spec.me.role == "ps" else None
-        told = rows_told(rows, task.send, usage_interval(len(spec.plan.nodes)))
-        with context._mirror, told:  # noqa: SLF001 - internal to Emberflow
+        with context._mirror, rows_told(rows, task.send, spec.plan):  # noqa: SLF001 - internal to Emberflow
             value = _call(ps_work or fn, context)
         if live is not None:
             live.close()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from emberflow._plan.plan import RunPlan
+from emberflow._plan.telling import usage_interval
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import RowsTaken
 
@@ -14,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def rows_told(feed: "Feed | None", send: Callable[[Message], None], interval: float) -> Iterator[None]:
+def rows_told(feed: "Feed | None", send: Callable[[Message], None], plan: RunPlan) -> Iterator[None]:
     """Tell for the length of the block, on a thread, whenever rows were taken; once more at its end."""
     if feed is None:
         yield
         return
-    over = threading.Event()
+    over, interval = threading.Event(), usage_interval(len(plan.nodes))
     teller = _Teller(feed, send)
     thread = threading.Thread(target=teller.run, args=(over, interval), name="emberflow-rows", daemon=True)
     thread.start()

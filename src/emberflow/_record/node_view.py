@@ -1,5 +1,7 @@
-"""One node as the page and the report show it."""
+"""One node, its output and its metrics, as the page and the report show them."""
 
+import math
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,3 +100,21 @@ class Series:
             self._stride *= 2
             self._is_last_kept = len(self.points) % 2 == 1
             self.points = self.points[::2] if self._is_last_kept else [*self.points[::2], point]
+
+    def since(self, version: int) -> dict[str, Any]:
+        """Return the points after a version, as JSON has them: step, time, epoch and value."""
+        first = bisect_right(self.points, version, key=lambda point: point[0])
+        return {
+            "attempt": self.attempt,
+            "rank": self.rank,
+            "name": self.name,
+            "points": [
+                (step, round(t, 3), finite(epoch), finite(value))
+                for _, step, t, epoch, value in self.points[first:]
+            ],
+        }
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number that JSON has."""
+    return value if value is not None and math.isfinite(value) else None

@@ -5,8 +5,6 @@ since a version, so that one function serves a first look, a live update and a f
 """
 
 import functools
-import math
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -28,7 +26,7 @@ from emberflow._record.events import (
     RunPlanned,
     RunStarted,
 )
-from emberflow._record.node_view import NodeLog, NodeView, Series
+from emberflow._record.node_view import NodeLog, NodeView, Series, finite
 
 POINTS = 4000  # of one series; a screen has fewer columns
 TOTAL_POINTS = 200_000  # of all series
@@ -239,7 +237,7 @@ class RunState:
             "plan": self.plan,
             "status": self.status,
             "attempt": self.attempt,
-            "progress": _finite(self.progress),
+            "progress": finite(self.progress),
             "phases": self.phases,
             "marks": self.marks,
             "failure": vars(self.failure) if self.failure else None,
@@ -253,7 +251,7 @@ class RunState:
             "version": self.version,
             "t": round(self.t, 3),
             "nodes": [node.as_dict() for node in self.nodes.values() if node.version > since],
-            "series": [_new_points(each, since) for each in self.series.values() if each.version > since],
+            "series": [each.since(since) for each in self.series.values() if each.version > since],
             "logs": [
                 (rank, round(t, 3), text)
                 for rank, log in self.logs.items()
@@ -293,21 +291,3 @@ def fold(events: Iterable[Event]) -> RunState:
     for event in events:
         state.apply(event)
     return state
-
-
-def _finite(value: float | None) -> float | None:
-    """Return a number that JSON has."""
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _new_points(series: Series, since: int) -> dict[str, Any]:
-    first = bisect_right(series.points, since, key=lambda point: point[0])
-    return {
-        "attempt": series.attempt,
-        "rank": series.rank,
-        "name": series.name,
-        "points": [
-            (step, round(t, 3), _finite(epoch), _finite(value))
-            for _, step, t, epoch, value in series.points[first:]
-        ],
-    }
