@@ -76,7 +76,8 @@ def test_a_live_run_is_seen_as_it_happens_and_the_report_shows_the_same(
             "aria-label", re.compile("training 0.5")
         )
         os.kill(int((tmp_path / "pid-1-0").read_text()), signal.SIGKILL)
-        expect(page.locator("#node-table tr.bad").first).to_contain_text("SIGKILL")
+        lost = page.locator("#node-table tr", has_text="worker 1")
+        expect(lost).to_contain_text("SIGKILL")  # red for as long as the restart takes, and said afterwards
         expect(page.locator("#tiles")).to_contain_text("Restarts")
         for step in range(1, 4):
             (tmp_path / f"step-1-{step}").touch()

@@ -54,6 +54,8 @@ def test_nodes_appear_the_curve_grows_a_worker_turns_red_and_the_restart_is_mark
         tell(recorder, events[lost + 1 :])
         expect(page.locator("#tiles")).to_contain_text("Restarts")
         assert page.locator("#node-table tr.bad").count() == 0
+        lost = page.locator("#node-table tr", has_text="worker 1")
+        assert "lost in attempt 1: its process was killed by SIGKILL" in lost.inner_text()
     expect(page.locator("#connection")).to_contain_text("the last it told")
 
 

@@ -26,6 +26,7 @@ class NodeView:
         cpus: Processor cores that it keeps busy.
         gpus: What is known of its GPUs.
         problem: Why it failed.
+        before: How it failed in an attempt before this one, in one line: a restart may take less than a second.
         seconds: How long your function ran there.
         version: Of the last event that changed it.
     """
@@ -43,11 +44,18 @@ class NodeView:
     cpus: float = 0.0
     gpus: tuple[dict[str, Any], ...] = ()
     problem: str = ""
+    before: str = ""
     seconds: float = 0.0
     version: int = 0
 
-    def start_again(self) -> None:
-        """Forget what the attempt before was doing; the peak of its memory stays."""
+    def start_again(self, attempt: int) -> None:
+        """Forget what it was doing; the peak of its memory stays, and how it failed in the attempt before.
+
+        Args:
+            attempt: The number of the attempt before.
+        """
+        if self.problem:
+            self.before = f"{self.state} in attempt {attempt + 1}: {last_line(self.problem)}"
         self.state, self.problem, self.waiting_for = "waiting", "", ""
         self.rows, self.memory = 0, 0
         self.rows_per_second = self.cpus = self.seconds = 0.0
@@ -113,6 +121,11 @@ class Series:
                 for _, step, t, epoch, value in self.points[first:]
             ],
         }
+
+
+def last_line(text: str) -> str:
+    """Return the last line, which in a traceback is the exception itself."""
+    return (text.strip().splitlines() or [""])[-1]
 
 
 def finite(value: float | None) -> float | None:

@@ -26,7 +26,7 @@ from emberflow._record.events import (
     RunPlanned,
     RunStarted,
 )
-from emberflow._record.node_view import NodeLog, NodeView, Series, finite
+from emberflow._record.node_view import NodeLog, NodeView, Series, finite, last_line
 
 POINTS = 4000  # of one series; a screen has fewer columns
 TOTAL_POINTS = 200_000  # of all series
@@ -101,7 +101,7 @@ class RunState:
 
     @_on.register
     def _(self, event: AttemptStarted) -> None:
-        self.attempt = event.attempt
+        before, self.attempt = self.attempt, event.attempt
         self.status = "starting"
         self._reached = {"planned"}
         # The same attempt again, in another way: where Spark refuses barriers, for example.
@@ -111,7 +111,7 @@ class RunState:
         self.phases = [each for each in self.phases if each not in again]
         self._waiting_to_join, self._waiting_to_be_ready = set(self.nodes), set(self.nodes)
         for node in self.nodes.values():
-            node.start_again()
+            node.start_again(before)
             node.version = self.version
         self._head = self.version
 
@@ -191,8 +191,7 @@ class RunState:
         node.state, node.problem, node.seconds = event.ending, event.problem, event.seconds
         node.host = node.host or event.host
         if is_first_failure:
-            last = (event.problem.strip().splitlines() or [""])[-1]
-            text = f"{node.role} {node.rank} {event.ending}: {last}"
+            text = f"{node.role} {node.rank} {event.ending}: {last_line(event.problem)}"
             self._mark(event.t, "loss", text, event.rank)
 
     @_on.register

@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-from emberflow._record.node_view import NodeView, Series
+from emberflow._record.node_view import NodeView, Series, last_line
 from emberflow._record.run_state import FAILED, RunState
 
 WIDTH, HEIGHT = 380, 150
@@ -114,7 +114,7 @@ def _row(node: NodeView) -> str:
     colour = COLOURS["failed"] if node.state in FAILED else "inherit"
     memory = f"{(node.memory or node.memory_peak) / 1e9:.1f} GB" if node.memory_peak else ""
     speed = f"{node.rows_per_second:,.0f}" if node.rows_per_second else ""
-    why = html.escape((node.problem.strip().splitlines() or [""])[-1])
+    why = html.escape(last_line(node.problem) or node.before)
     state = f'<span style="color:{colour}">{node.state} {why}</span>'
     cells = (f"{node.role} {node.rank}", html.escape(node.host), state, f"{node.rows:,}", speed, memory)
     return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"

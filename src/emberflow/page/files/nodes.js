@@ -126,12 +126,12 @@ class NodesView {
   }
 
   fill_state(cell, node) {
-    const text = node.state + node.problem;
+    const text = node.state + node.problem + node.before;
     if (cell.dataset.text === text) return;
     cell.dataset.text = text;
     const why = node.problem.trim().split("\n").pop();
     const parts = [el("span", { class: "state" }, el("i", { class: "dot", "data-state": node.state }), node.state)];
-    if (why) parts.push(el("span", { class: "why" }, why));
+    if (why || node.before) parts.push(el("span", { class: why ? "why" : "why past" }, why || node.before));
     cell.replaceChildren(...parts);
   }
 
