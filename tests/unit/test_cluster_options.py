@@ -9,7 +9,7 @@ from emberflow.config import RunConfig
 
 RUN = inspect.signature(ef.run).parameters
 CLUSTER = inspect.signature(ef.cluster).parameters
-OF_ONE_RUN = {"data", "cache", "cluster", "preload", "page"}  # of one run; a cluster has page()
+OF_ONE_RUN = {"data", "cache", "preload", "page", "cluster"}  # its rows; a cluster has page()
 OTHER_WORDS = {  # what a cluster that stays up adds to the meaning, or shortens
     "fn": "takes what you feed",
     "workers": "every slot that Spark offers.",

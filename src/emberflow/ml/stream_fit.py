@@ -34,14 +34,7 @@ if TYPE_CHECKING:
     from emberflow.ml.estimator import KerasEstimator
     from emberflow.ml.model import KerasModel
 
-OF_ONE_RUN = {"checkpoint_dir", "preload"}  # a stream has its own checkpoint, and nodes before it has rows
-
-
-OF_ONE_RUN = (
-    "checkpoint_dir",
-    "preload",
-    "page",
-)  # options of `ef.run` that a cluster has otherwise, or not at all
+OF_ONE_RUN = {"checkpoint_dir", "preload", "page"}  # options of ef.run that a cluster has otherwise, or not
 
 
 @dataclass(frozen=True, kw_only=True)
