@@ -69,9 +69,9 @@ def with_resolved_paths(spark: "SparkSession | None", config: RunConfig) -> RunC
     )
 
 
-def record_path(spark: "SparkSession", record: str | None) -> str | None:
+def record_path(spark: "SparkSession | None", record: str | None) -> str | None:
     """Return the folder for records of runs: the caller's, or that of the session's setting."""
-    path = record or spark.conf.get(RECORD, None)
+    path = record or (spark.conf.get(RECORD, None) if spark is not None else None)
     return resolve_path(spark, path) if path else None
 
 
