@@ -1,5 +1,6 @@
 """What a run must not leave behind: processes, listening ports, folders."""
 
+import contextlib
 import os
 import re
 import sys
@@ -27,6 +28,18 @@ SESSION_FILE = re.compile(
 def mark_this_process() -> None:
     """Let all children carry the mark."""
     os.environ[MARK] = uuid.uuid4().hex
+
+
+def descriptors_in(folder: Path) -> int:
+    """Return how many open files of this process are in a folder, deleted ones included.
+
+    Not all descriptors of the process: what earlier tests left to the garbage collector may be closed at any time.
+    """
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one by which this loop reads the folder
+            links.append(str(descriptor.readlink()))
+    return sum(link.startswith(f"{folder}/") for link in links)
 
 
 class Belongings(NamedTuple):

@@ -159,6 +159,11 @@ class FakeNode:
     def say(self, message: Message) -> None:
         self.channel.send(message)
 
+    def await_message(self, message: Message) -> None:
+        """Wait until the driver has sent this; it must not end the run before."""
+        while (heard := self.channel.receive()) != message:
+            assert heard != Quit()
+
     def end(self, ending: str = "returned", **known: Any) -> None:
         """Tell how it ended, then go."""
         self.say(outcome_of(self.rank, ending, **known))

@@ -15,6 +15,7 @@ from emberflow._feed.handover import receive_batches, receive_spool, send_batche
 from emberflow._feed.named_data import split_named
 from emberflow._feed.spool import Spool, SpoolWriter
 from emberflow.errors import DataError
+from tests.leaks import descriptors_in
 
 DEADLINE = 20.0
 
@@ -129,10 +130,10 @@ def test_named_rows_are_told_apart() -> None:
 def test_descriptors_are_not_leaked_by_a_broken_handover(tmp_path: Path, pair: Any) -> None:
     with SpoolWriter(tmp_path) as writer:
         file = writer.finish()
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert descriptors_in(tmp_path) == 1
     socket.send_fds(pair[0], [(9).to_bytes(8, "big")], [file.fd])
     pair[0].shutdown(socket.SHUT_WR)
     with pytest.raises(DataError):
         receive_spool(pair[1])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors_in(tmp_path) == 1
     os.close(file.fd)

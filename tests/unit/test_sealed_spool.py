@@ -22,6 +22,7 @@ from emberflow._plan.steps import epoch_order
 from emberflow._protocol.sealed import TAG
 from emberflow._protocol.sealed_file import BLOCK, SealedWriter, open_sealed, sealed_size
 from emberflow.errors import StorageError
+from tests.leaks import descriptors_in
 
 ROWS = 20_000
 TEXT = "a secret that must not be read"
@@ -192,10 +193,10 @@ def test_rows_without_keys_and_no_rows_at_all(tmp_path: Path) -> None:
 
 
 def test_an_abandoned_writer_writes_nothing_more(tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
     with SpoolWriter(tmp_path, chunk_bytes=1, encrypts=True) as writer:
         writer.write(pa.RecordBatch.from_pydict({"x": [1]}))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert descriptors_in(tmp_path) == 1
+    assert descriptors_in(tmp_path) == 0
     with (tmp_path / "next").open("w+b") as file:  # it may have the number of the writer's descriptor
         del writer
         assert os.fstat(file.fileno()).st_size == 0

@@ -20,6 +20,7 @@ from emberflow._feed.spool import Spool, SpoolFile, SpoolWriter
 from emberflow._feed.staged_rows import fetch_from
 from emberflow._feed.tensor_columns import plan_columns
 from emberflow.errors import DataError, StorageError
+from tests.leaks import descriptors_in
 
 
 def batch_of(keys: list[int]) -> Any:
@@ -110,11 +111,11 @@ def test_nothing_is_in_the_folder_at_any_time(tmp_path: Path) -> None:
 
 
 def test_an_abandoned_writer_leaves_no_descriptor(tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         with SpoolWriter(tmp_path, chunk_bytes=1) as writer:
             writer.write(batch_of([1]))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+            assert descriptors_in(tmp_path) == 1
+    assert descriptors_in(tmp_path) == 0
 
 
 def test_the_limit_is_an_error_with_a_way_out(tmp_path: Path) -> None:
