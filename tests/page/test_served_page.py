@@ -105,9 +105,11 @@ def test_a_port_that_is_taken_is_a_clear_answer() -> None:
 
 
 def test_a_page_leaves_neither_a_thread_nor_a_port() -> None:
+    others = set(threading.enumerate())  # of earlier tests in this process
     with served(succeeded(steps=3)) as (_, server):
         port = int(server.url.split(":")[2].split("/")[0])
-    assert [each.name for each in threading.enumerate() if each.name.startswith("emberflow")] == []
+        assert set(threading.enumerate()) - others
+    assert [each.name for each in threading.enumerate() if each not in others] == []
     with socket.socket() as again, pytest.raises(ConnectionRefusedError):
         again.connect(("127.0.0.1", port))
 
