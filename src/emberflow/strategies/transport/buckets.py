@@ -1,8 +1,10 @@
 """Which gradients are exchanged together: buckets of about one size, in the order of backpropagation."""
 
+import sys
 from collections.abc import Sequence
 
 BUCKET_BYTES = 1 << 20  # smaller ones start earlier, and each costs two rounds of all ranks
+ONE_BUCKET = sys.maxsize
 
 
 def divide_into_buckets(tensors: Sequence[tuple[str, int]], limit: int = BUCKET_BYTES) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """The circles that a rank is in: all ranks; where ranks share hosts, those of its host and the first of each."""
 
 import logging
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,6 +47,7 @@ class Circles:
         self.members = members_of(hosts)
         self._rank = rank
         self._hosts = len(set(hosts))
+        self._ranks_here = list(hosts).count(hosts[rank])
         self._links: dict[int, list[RingLink]] = {}
 
     def add(self, place: Place, link: RingLink) -> None:
@@ -56,6 +58,12 @@ class Circles:
     def all(self) -> Circle:
         """The circle of all ranks."""
         return self._circle(_ALL)
+
+    def have_cores_to_spare(self) -> bool:
+        """Whether each host has more cores than ranks, so that a thread that exchanges takes no rank's core."""
+        lacking = np.array([len(os.sched_getaffinity(0)) <= self._ranks_here], np.int64)
+        self.all.all_reduce(lacking)
+        return not lacking[0]
 
     def host_sum(self) -> HostSum | None:
         """Let the ranks of each host share memory; None where no host has several, or one of the ranks cannot."""

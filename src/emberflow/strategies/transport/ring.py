@@ -17,7 +17,7 @@ from emberflow._protocol import sockets
 from emberflow.config import EXCHANGE_TIMEOUT, JOIN_TIMEOUT
 from emberflow.errors import PeerError
 from emberflow.strategies.transport.bucket_exchange import BucketExchange
-from emberflow.strategies.transport.buckets import BUCKET_BYTES
+from emberflow.strategies.transport.buckets import BUCKET_BYTES, ONE_BUCKET
 from emberflow.strategies.transport.circle import Circle
 from emberflow.strategies.transport.circles import Circles
 from emberflow.strategies.transport.host_sum import HostSum
@@ -28,6 +28,7 @@ from emberflow.strategies.transport.ring_joining import Listener, join, places_o
 from emberflow.strategies.transport.ring_link import RingLink
 from emberflow.strategies.transport.rounded_sum import Residuals, average_rounded
 
+_HEAD_APART = 1 << 20  # bytes; from here on a small sum that goes first is less than another pass that divides
 _LEAST_ROUNDED = 1 << 12  # numbers; fewer are sent as they are: latency is all that they take
 
 
@@ -36,7 +37,13 @@ class Ring:
 
     wire_dtypes = ("float32", "bfloat16")
 
-    def __init__(self, peers: Peers, circle: Circle, host_sum: HostSum | None = None) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        circle: Circle,
+        host_sum: HostSum | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
         self.rank = peers.rank
         self.ranks = len(circle.members)
         self.peers = peers
@@ -44,7 +51,7 @@ class Ring:
         self._host_sum = host_sum
         self._pool = BufferPool()
         self._links_in_use = threading.Lock()  # ops that TensorFlow does not order must not mix their frames
-        self.bucket_bytes = BUCKET_BYTES
+        self.bucket_bytes = bucket_bytes
         self.bucket_exchange = BucketExchange(self)
 
     @staticmethod
@@ -90,7 +97,8 @@ class Ring:
         peers = Peers(rank, addresses, receive_timeout)
         for place, (left, right) in zip(places, pairs, strict=True):
             circles.add(place, RingLink(peers, left=left, right=right, encrypt=encrypt))
-        return cls(peers, circles.all, circles.host_sum())
+        bucket_bytes = BUCKET_BYTES if circles.have_cores_to_spare() else ONE_BUCKET
+        return cls(peers, circles.all, circles.host_sum(), bucket_bytes)
 
     @property
     def failure(self) -> PeerError | None:
@@ -107,8 +115,13 @@ class Ring:
             sums |= dict(zip(places, views, strict=True))
         return [sums[place] for place in range(len(arrays))]
 
-    def average_arrays(self, head: Array, arrays: Sequence[Array]) -> list[Array]:
+    def average_arrays(
+        self, head: Array, arrays: Sequence[Array], residuals: Residuals | None = None
+    ) -> list[Array]:
         """Return the sum of `head` and the averages of arrays of one type, weighted by the first number of `head`."""
+        if residuals is not None or sum(array.nbytes for array in arrays) >= _HEAD_APART:
+            (totals,) = self.sum_arrays([head])
+            return [totals, *self.average_bucket(arrays, head, totals, 0, residuals)]
         weights = [1.0] + [float(head[0])] * len(arrays)
         with np.errstate(over="ignore", invalid="ignore"):  # as in TensorFlow: gradients may overflow
             totals, *averages = self._sum(Packing([head, *arrays], arrays[0].dtype, weights))

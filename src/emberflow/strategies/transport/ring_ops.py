@@ -41,8 +41,8 @@ def average_tensors(
     wide = [_widened(tensor) for tensor in given]
     sizes = [(tensor.dtype.name, (tensor.shape.num_elements() or 0) * tensor.dtype.size) for tensor in wide]
     buckets = divide_into_buckets(sizes, ring.bucket_bytes)
-    if len(buckets) == 1 and residuals is None:
-        totals, *averages = _average_at_once(ring, head, wide, buckets)
+    if len(buckets) == 1:
+        totals, *averages = _average_at_once(ring, head, wide, buckets, residuals)
     else:
         totals, *averages = _average_in_buckets(ring, head, wide, buckets, residuals)
     order = [place for bucket in buckets for place in bucket]
@@ -54,13 +54,17 @@ def average_tensors(
 
 
 def _average_at_once(
-    ring: "Ring", head: Tensor, wide: list[Tensor], buckets: list[list[int]]
+    ring: "Ring",
+    head: Tensor,
+    wide: list[Tensor],
+    buckets: list[list[int]],
+    residuals: "Residuals | None",
 ) -> list[Tensor]:
-    """Average what fits into one bucket by one op that waits: all gradients are there before it could begin."""
+    """Average what is in one bucket by one op that waits: all gradients are there before it could begin."""
     given = [wide[place] for place in buckets[0]]
 
     def average(head: Array, *arrays: Array) -> list[Array]:
-        return ring.average_arrays(head, arrays)
+        return ring.average_arrays(head, arrays, residuals)
 
     return list(tf.numpy_function(average, [head, *given], [tensor.dtype for tensor in (head, *given)]))
 
