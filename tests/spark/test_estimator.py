@@ -190,6 +190,14 @@ def test_bytes_are_numbers_from_0_to_255_in_fit_and_transform(spark_cluster: "Sp
 
 
 @pytest.mark.full
+def test_gradients_as_bfloat16_need_a_transport_that_has_them(spark_cluster: "SparkSession") -> None:
+    stage = estimator(transport="collectives", wireDtype="bfloat16")
+    with pytest.raises(ef.EmberflowError, match="wire_dtype='bfloat16'"):
+        stage.fit(flower_rows(spark_cluster))
+    assert "loss" in stage.setTransport("ring").fit(flower_rows(spark_cluster)).history
+
+
+@pytest.mark.full
 def test_on_an_encrypted_cluster_collectives_are_refused_and_tensorboard_is_passed_on(
     spark_cluster: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_copies_keep_every_param() -> None:
         ("gpuResource", "a b"),
         ("transport", "pigeon"),
         ("strategy", "alone"),
+        ("wireDtype", "float8"),
         ("tensorboardDir", ""),
         ("spoolLimit", 0),
         ("startTimeout", 0),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import keyword_only
 from pyspark.ml import Estimator
 
-from emberflow._choices import GpuSource, Strategy, TransportChoice
+from emberflow._choices import GpuSource, Strategy, TransportChoice, WireDtype
 from emberflow._feed.padding import PadTo
 from emberflow._names import check_arguments, names_checked
 from emberflow._score.model_versions import KEEP_VERSIONS
@@ -67,6 +67,8 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
             "batch" (of each batch). Rows that are longer than the number are an error.
         padValue: What is added at their end; 0 or an empty string if not set.
         exact: Whether to refuse losses and metrics that would differ from one process, for "data_parallel".
+        wireDtype: As what gradients travel between hosts, for "data_parallel": "bfloat16" is half of the bytes, and
+            not exact.
         loss: A loss instead of the model's own: a name or a Keras object.
         optimizer: An optimizer instead of the model's own.
         metrics: Metrics instead of the model's own.
@@ -134,6 +136,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         padTo: PadTo = "longest",
         padValue: Any = None,
         exact: bool = True,
+        wireDtype: WireDtype = "float32",
         loss: Any = None,
         optimizer: Any = None,
         metrics: Any = None,

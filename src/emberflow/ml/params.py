@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, get_args
 
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.param.shared import (
@@ -17,6 +17,7 @@ from pyspark.ml.param.shared import (
     HasWeightCol,
 )
 
+from emberflow._choices import WireDtype, check_choice
 from emberflow._feed.padding import PadOptions
 from emberflow._names import check_names, closest
 from emberflow.config import check_count
@@ -118,6 +119,16 @@ def to_share(value: Any) -> float:
     return share
 
 
+def to_choice(name: str, choices: Iterable[str]) -> Callable[[Any], str]:
+    """Return a converter that accepts one of these names."""
+
+    def convert(value: Any) -> str:
+        check_choice(name, value, choices)
+        return str(value)
+
+    return convert
+
+
 def to_count(name: str) -> Callable[[Any], int]:
     """Return a converter that accepts a whole number, 1 or more."""
 
@@ -208,6 +219,11 @@ class TrainingParams(ColumnParams, HasWeightCol, ValidationParams):
         "exact",
         'whether to refuse losses and metrics that would differ from one process, for "data_parallel"',
         TypeConverters.toBoolean,
+    )
+    wireDtype = declare(
+        "wireDtype",
+        'as what gradients travel between hosts: "float32", or "bfloat16" for half of the bytes, not exact',
+        to_choice("wireDtype", get_args(WireDtype)),
     )
     loss = declare("loss", "a loss instead of the model's own: a name or a Keras object", to_keras_config)
     optimizer = declare("optimizer", "an optimizer instead of the model's own", to_keras_config)

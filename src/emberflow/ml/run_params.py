@@ -1,11 +1,11 @@
 """The estimator's Params that are options of `ef.run`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 from pyspark.ml.param import Params, TypeConverters
 
-from emberflow._choices import STRATEGIES, GpuSource, TransportChoice, check_choice
+from emberflow._choices import STRATEGIES, GpuSource, TransportChoice
 from emberflow.config import (
     EXCHANGE_TIMEOUT,
     EXECUTOR_TIMEOUT,
@@ -18,7 +18,7 @@ from emberflow.config import (
     check_seconds,
     parse_port_range,
 )
-from emberflow.ml.params import declare, to_count
+from emberflow.ml.params import declare, to_choice, to_count
 
 if TYPE_CHECKING:
     from emberflow.live_cluster import Cluster
@@ -74,16 +74,6 @@ def to_workers(value: Any) -> int | str:
     """Accept a whole number or "auto"."""
     check_count("numWorkers", value, auto="to take every slot Spark offers")
     return value  # type: ignore[no-any-return]
-
-
-def to_choice(name: str, choices: Iterable[str]) -> Callable[[Any], str]:
-    """Return a converter that accepts one of these names."""
-
-    def convert(value: Any) -> str:
-        check_choice(name, value, choices)
-        return str(value)
-
-    return convert
 
 
 def to_seconds(name: str, usual: float) -> Callable[[Any], float]:

@@ -7,8 +7,7 @@ from pyspark.ml.param import Params, TypeConverters
 
 from emberflow.config import check_count
 from emberflow.errors import ConfigError
-from emberflow.ml.params import NamedParams, declare, to_count
-from emberflow.ml.run_params import to_choice
+from emberflow.ml.params import NamedParams, declare, to_choice, to_count
 from emberflow.predict import Errors
 
 PREDICT_OPTIONS = {

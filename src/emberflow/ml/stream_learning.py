@@ -46,7 +46,8 @@ def learn(training: Training, ctx: "Context") -> None:
         build_from(model, dataset)
         restore_variables(model, rows.checkpoint)
         if callbacks is None:
-            ctx.distribute(model, seed=None if rows.checkpoint else training.seed, exact=training.exact)
+            seed = None if rows.checkpoint else training.seed
+            ctx.distribute(model, seed=seed, exact=training.exact, wire_dtype=training.wire_dtype)
             callbacks = callbacks_of(training, ctx)
         logged = model.fit(dataset, shuffle=False, verbose=0, callbacks=callbacks).history
         for name, values in logged.items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberflow._choices import WireDtype
 from emberflow._feed.padding import PadTo
 from emberflow.errors import ModelError
 from emberflow.ml.exported_model import exported
@@ -38,6 +39,7 @@ class Training:
         callbacks: Pickled Keras callbacks.
         columns: The columns that are read.
         exact: Whether to refuse what would differ from one process, for "data_parallel".
+        wire_dtype: As what gradients travel between hosts, for "data_parallel".
         has_validation: Whether there are rows to validate on.
         pad_to: The length to which arrays of any length are padded; "longest" or "batch".
         pad_value: What is added to them; None for 0 or an empty string.
@@ -58,6 +60,7 @@ class Training:
     shuffle: bool
     seed: int
     exact: bool
+    wire_dtype: WireDtype = "float32"
     has_validation: bool
     checkpoint_steps: int
     pad_to: PadTo = "longest"
@@ -135,7 +138,7 @@ def train_in_step(training: Training, ctx: "Context") -> Trained | None:
         start.restore(model)
     # A model from a checkpoint has its own seeds, at the state in which the last attempt saved them.
     seed = None if start.is_resumed else training.seed
-    model = ctx.distribute(model, seed=seed, exact=training.exact)
+    model = ctx.distribute(model, seed=seed, exact=training.exact, wire_dtype=training.wire_dtype)
     callbacks = callbacks_of(training, ctx)
     if ctx.is_chief:
         callbacks.append(ReportProgress(ctx, training.epochs, steps=int(dataset.cardinality().numpy())))

@@ -45,6 +45,7 @@ def describe_training(
         shuffle=estimator.getOrDefault("shuffle"),
         seed=estimator.getOrDefault("seed"),
         exact=estimator.getOrDefault("exact"),
+        wire_dtype=estimator.getOrDefault("wireDtype"),
         has_validation=has_validation,
         checkpoint_steps=estimator.getOrDefault("checkpointSteps"),
         pad_to=estimator.getOrDefault("padTo"),

@@ -28,7 +28,7 @@ from emberflow.strategies.transport.ring_joining import Listener, join, places_o
 from emberflow.strategies.transport.ring_link import RingLink
 from emberflow.strategies.transport.rounded_sum import Residuals, average_rounded
 
-_HEAD_APART = 1 << 20  # bytes; from here on a small sum that goes first is less than another pass that divides
+_HEAD_APART = 1 << 20  # bytes; from here on a small sum before it is cheaper than a pass that divides
 _LEAST_ROUNDED = 1 << 12  # numbers; fewer are sent as they are: latency is all that they take
 
 
