@@ -2,10 +2,12 @@
 
 A small Keras model on 2,000 rows, two workers on ``local-cluster[2,1,1024]``: ``ef.run`` as it is, and
 ``ef.run(..., cluster=cluster)`` on an idle cluster, in turn. What a step needs besides the start, building and
-tracing the model, is measured inside the function; the rest is what the start costs.
+tracing the model, is measured inside the function; so is, in turn, what two processes take that import TensorFlow and
+Keras at the same time and do nothing else. The rest is what the start costs.
 ``python -m benchmarks.warm [REPEATS]``
 """
 
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -55,6 +57,15 @@ class Side:
         return float(ended - called)
 
 
+def seconds_to_import() -> float:
+    """Import TensorFlow and Keras in two processes at once; return the seconds until both have."""
+    started = time.time()
+    importing = [subprocess.Popen([sys.executable, "-c", "import keras, tensorflow"]) for _ in range(2)]
+    for process in importing:
+        process.wait()
+    return time.time() - started
+
+
 def session() -> "SparkSession":
     """Return a session of two executors, on loopback."""
     from pyspark.sql import SparkSession
@@ -74,16 +85,21 @@ def main() -> None:
         for side in sides.values():
             side.seconds_to_first_step()  # Spark's own first job is not what is measured
             side.models.clear()
-        figures = alternate({name: side.seconds_to_first_step for name, side in sides.items()}, repeats)
+        measured = {name: side.seconds_to_first_step for name, side in sides.items()}
+        figures = alternate({**measured, "import": seconds_to_import}, repeats)
     beyond = {
         name: [total - model for total, model in zip(figures[name], sides[name].models, strict=True)]
         for name in sides
     }
+    beyond["cold, and import"] = [
+        each - taken for each, taken in zip(beyond["cold"], figures["import"], strict=True)
+    ]
     spark.stop()
     print_result(
         "warm",
         {
-            "seconds_to_first_step": {name: summary(each) for name, each in figures.items()},
+            "seconds_to_first_step": {name: summary(figures[name]) for name in sides},
+            "import": summary(figures["import"]),
             "of_which_model": {name: summary(side.models) for name, side in sides.items()},
             "beyond_model": {name: summary(each) for name, each in beyond.items()},
         },

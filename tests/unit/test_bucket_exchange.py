@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from emberflow.errors import PeerError
+from emberflow.strategies.transport.buckets import BUCKET_BYTES, ONE_BUCKET
 from emberflow.strategies.transport.interface import Array
 from emberflow.strategies.transport.ring import Ring
 from tests.unit.rings import KEY, joined, on_all
@@ -75,6 +76,38 @@ def test_one_bucket_is_averaged_by_one_exchange() -> None:
             np.testing.assert_array_equal(totals, np.array([3.0, 14.0], np.float32))
             np.testing.assert_array_equal(first, np.full((2, 2), 2.0))
             assert np.isinf(second).all()
+
+
+@pytest.mark.parametrize("hosts", [(), ("one", "one")])
+def test_one_large_bucket_is_divided_on_its_way(hosts: tuple[str, ...]) -> None:
+    def work(ring: Ring) -> list[Array]:
+        head = np.array([3.0 + 2 * ring.rank, 7.0], np.float32)
+        return ring.average_arrays(head, [gradients(ring.rank, 200_000)[0][0]])
+
+    with joined(2, hosts=hosts) as rings:
+        results = on_all(rings, work)
+    expected = sum((3 + 2 * rank) * gradients(rank, 200_000)[0][0] for rank in range(2)) / 8
+    for totals, averages in results:
+        np.testing.assert_array_equal(totals, np.array([8.0, 14.0], np.float32))
+        np.testing.assert_allclose(averages, expected, rtol=1e-5, atol=1e-6)
+    assert results[0][1].tobytes() == results[1][1].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "cores", "expected"),
+    [
+        (("one", "one"), 3, BUCKET_BYTES),
+        (("one", "one"), 2, ONE_BUCKET),
+        (("one", "one", "two"), 2, ONE_BUCKET),  # the only rank of host two has a core to spare
+        (("one", "two"), 2, BUCKET_BYTES),
+    ],
+)
+def test_gradients_go_at_once_where_a_host_has_no_core_to_spare(
+    hosts: tuple[str, ...], cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    with joined(len(hosts), hosts=hosts) as rings:
+        assert [ring.bucket_bytes for ring in rings] == [expected] * len(hosts)
 
 
 def test_what_was_averaged_is_not_overwritten_while_somebody_holds_it() -> None:
