@@ -16,12 +16,15 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "README.md": "getting-started.md",
     "benchmarks/README.md": "benchmarks.md",
     "compat/README.md": "compat.md",
+    "examples/README.md": "examples.md",
+}
+# Paths that are no pages of the site, and what says the same there.
+INSTEAD = {
+    "README.md": "getting-started.md",
     "docs/README.md": "index.md",  # a list of all pages, which the site has as its navigation
     "docs/clusters": "clusters/standalone.md",
-    "examples/README.md": "examples.md",
 }
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 LANGUAGES = {
@@ -38,10 +41,10 @@ def gather(folder: pathlib.Path) -> None:
     """Write all pages, and what they show, into an empty `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs/assets", folder / "assets")
-    sources = {path: page for path, page in PAGES.items() if not path.startswith("docs/")}
+    sources = dict(PAGES)
     for file in sorted((ROOT / "docs").rglob("*.md")):
         path = file.relative_to(ROOT).as_posix()
-        if path not in PAGES:
+        if path not in INSTEAD:
             sources[path] = path.removeprefix("docs/")
     shown = set()
     for path, page in sources.items():
@@ -58,7 +61,7 @@ def _with_links_of_the_site(text: str, path: str, page: str) -> tuple[str, set[s
 
     def rewritten(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match.group(1)))
-        if target not in PAGES and not target.startswith("docs/") and (ROOT / target).exists():
+        if target not in PAGES | INSTEAD and not target.startswith("docs/") and (ROOT / target).exists():
             shown.add(target)
         return posixpath.relpath(_page_of(target), posixpath.dirname(page) or ".")
 
@@ -67,8 +70,8 @@ def _with_links_of_the_site(text: str, path: str, page: str) -> tuple[str, set[s
 
 def _page_of(path: str) -> str:
     """Return the page, or other file of the site, for a path of the repository."""
-    if path in PAGES:
-        return PAGES[path]
+    if path in PAGES | INSTEAD:
+        return (PAGES | INSTEAD)[path]
     return path.removeprefix("docs/") if path.startswith("docs/") else f"source/{path}.md"
 
 

@@ -12,6 +12,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("compat/*.md"),
         *ROOT.glob("examples/*.md"),
     ]
 )

@@ -148,7 +148,7 @@ class Chart {
     }
     pen.textAlign = "center";
     pen.textBaseline = "alphabetic";
-    for (const tick of ticks(this.xs[0], this.xs[1], Math.max(2, this.width / 110))) {
+    for (const tick of ticks(this.xs[0], this.xs[1], Math.max(2, this.width / 75))) {
       pen.fillText(shared.axis === "time" ? clock(tick) : number(tick), this.px(tick), this.height - 7);
     }
   }

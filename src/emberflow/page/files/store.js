@@ -52,8 +52,10 @@ class Run {
     return this.isOver || !live.isConnected ? this.t : this.t + (performance.now() - this.heardAt) / 1000;
   }
 
+  // The loss first, the speed last.
   metricNames() {
-    return [...new Set([...this.series.values()].map((each) => each.name))];
+    const place = (name) => (name === SPEED ? 2 : /^(val_)?loss$/.test(name) ? 0 : 1);
+    return [...new Set([...this.series.values()].map((each) => each.name))].sort((a, b) => place(a) - place(b));
   }
 
   // The last value of a metric: the chief's in the newest attempt.
@@ -91,3 +93,4 @@ class Run {
 
 const AXES = { step: 0, time: 1, epoch: 2 };
 const VALUE = 3;
+const SPEED = "rows_per_second";

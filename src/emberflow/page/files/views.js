@@ -4,7 +4,6 @@ const PHASES = { planned: "slots", executors: "executors", nodes: "nodes up", ro
 const PHASE_COLOURS = ["#9c8f85", "#c77d3a", "#d9691e", "#e0520a", "#b93c04"];
 const RUN_COLOURS = ["#7048e8", "#0c8599", "#d6336c", "#5c940d", "#1971c2"];
 const HIDDEN = new Set(["progress", "epoch"]);
-const SPEED = "rows_per_second";
 
 function showTitle(run) {
   const { head } = run;
@@ -137,7 +136,8 @@ class CurvesView {
         const points = series.points.filter((point) => point[AXES[shared.axis]] !== null).map((point) => [point[AXES[shared.axis]], point[VALUE]]);
         const own = runs.length > 1 ? (place ? RUN_COLOURS[(place - 1) % RUN_COLOURS.length] : colour("ember")) : colour(isValidation ? "blue" : "ember");
         const what = runs.length > 1 ? (run.head.name + " " + run.id.slice(0, 4) + (isValidation ? " validation" : "")) : (isValidation ? "validation" : base === SPEED ? "" : "training");
-        found.push({ points, colour: own, label: what.trim(), isNamed: isMain, isDashed: isValidation && runs.length > 1, alpha: isMain ? 1 : 0.38, width: isMain ? 1.9 : 1.2 });
+        const isChief = series.rank === 0; // what it learned before a restart is part of the curve
+        found.push({ points, colour: own, label: what.trim(), isNamed: isMain, isDashed: isValidation && runs.length > 1, alpha: isMain ? 1 : isChief ? 0.7 : 0.38, width: isChief ? 1.9 : 1.2 });
       }
     });
     return found;
