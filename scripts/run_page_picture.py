@@ -45,7 +45,7 @@ class LostOnce(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         super().__init__()
         self.mark = mark
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras passes it
         """Kill the worker after one epoch, if it was not killed before."""
         role = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
         if role == "worker" and epoch + 1 == LOST_AFTER and not self.mark.exists():

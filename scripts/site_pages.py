@@ -26,6 +26,11 @@ INSTEAD = {
     "docs/README.md": "index.md",  # a list of all pages, which the site has as its navigation
     "docs/clusters": "clusters/standalone.md",
 }
+ALONE = {
+    "benchmarks.md",
+    "changelog.md",
+    "troubleshooting.md",
+}  # no pages beside them to list: room for tables
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 LANGUAGES = {
     ".java": "java",
@@ -49,7 +54,7 @@ def gather(folder: pathlib.Path) -> None:
     shown = set()
     for path, page in sources.items():
         text, linked = _with_links_of_the_site((ROOT / path).read_text(), path, page)
-        _write(folder / page, text)
+        _write(folder / page, f"---\nhide:\n  - navigation\n---\n\n{text}" if page in ALONE else text)
         shown |= linked
     for path in shown:
         _write(folder / _page_of(path), _listing(path))

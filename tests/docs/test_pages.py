@@ -5,6 +5,7 @@ the page. A block that cannot run says so by a comment before it, ``<!-- not run
 """
 
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,13 +114,47 @@ def test_every_block_says_what_it_is() -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
+    assert [broken for page in PAGES for broken in broken_links(ROOT / page)] == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One thing\n[a](#one-thing) [b](#another) [c](gone.md) [d](page.md#one-thing) ![e](gone.png)\n"
+    )
+    assert broken_links(page) == [f"{page}: #another", f"{page}: gone.md#", f"{page}: gone.png#"]
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the links and pictures of a page that lead nowhere."""
     broken = []
-    for page in PAGES:
-        for link, place in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", (ROOT / page).read_text()):
-            target = (ROOT / page).parent / link if link else ROOT / page
-            if not target.exists() or (place and place not in anchors_of(target)):
-                broken.append(f"{page}: {link}#{place}")
-    assert broken == []
+    for link, place in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        target = page.parent / link if link else page
+        if not target.exists() or (place and place not in anchors_of(target)):
+            broken.append(f"{page}: {link}#{place}")
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("python", "1 / 0"),
+        ("console", "$ emberflow no-such-command"),
+        ("bash", "emberflow show /tmp/nothing"),
+    ],
+)
+def test_a_block_that_fails_fails_its_page(language: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises((ZeroDivisionError, AssertionError)):
+        run(Block("page.md", 1, language, text + "\n", ""), {}, tmp_path)
+
+
+def test_every_page_of_the_site_is_among_the_pages() -> None:
+    spec = spec_from_file_location("site_pages", ROOT / "scripts/site_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    site_pages = module_from_spec(spec)
+    spec.loader.exec_module(site_pages)
+    assert set(site_pages.PAGES) - set(PAGES) == set()
 
 
 def anchors_of(page: Path) -> set[str]:

@@ -103,6 +103,28 @@ def test_the_axis_the_scale_and_the_zoom_are_chosen_by_mouse_or_keyboard(
     assert "step" in page.locator(".tip").first.inner_text()
 
 
+def test_a_curve_is_looked_at_and_zoomed_by_keys_alone(page: "Page", report_of: Any) -> None:
+    page.goto(report_of(succeeded()))
+    canvas = page.locator(".chart canvas").first
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    middle = step_shown(page)
+    page.keyboard.press("+")
+    expect(page.locator("#zoom-out")).to_be_enabled()
+    for _ in range(60):  # beyond the right edge of what was zoomed to
+        page.keyboard.press("ArrowRight")
+    assert step_shown(page) > 1.6 * middle
+    page.keyboard.press("Escape")
+    expect(page.locator("#zoom-out")).to_be_disabled()
+
+
+def step_shown(page: "Page") -> int:
+    """Return the step at the crosshair."""
+    found = re.search(r"step ([\d,]+)", page.locator(".tip").first.inner_text())
+    assert found is not None
+    return int(found[1].replace(",", ""))
+
+
 def test_lines_are_filtered_by_node_and_by_words(page: "Page", report_of: Any) -> None:
     page.goto(report_of(failed()))
     page.keyboard.press("/")
@@ -118,6 +140,29 @@ def test_the_curves_of_two_runs_are_drawn_together(page: "Page", report_of: Any)
     label = page.locator(".chart canvas").first.get_attribute("aria-label") or ""
     assert "train 5e5e" in label
     assert "train 0a1b" in label
+
+
+def test_the_run_that_is_shown_is_on_top_of_those_beside_it_and_its_charts_are_level(
+    page: "Page", report_of: Any
+) -> None:
+    page.goto(report_of(succeeded(), restarted()))  # the same curve, as far as both go
+    page.wait_for_selector(".chart canvas")
+    own = page.evaluate(
+        """() => {
+            const canvas = document.querySelector('.chart canvas');
+            const data = canvas.getContext('2d').getImageData(0, 20, canvas.width / 3, canvas.height - 60).data;
+            let found = 0;
+            for (let at = 0; at < data.length; at += 4) {
+                const [red, green, blue] = data.slice(at, at + 3);
+                if (Math.abs(red - 0xe0) + Math.abs(green - 0x52) + Math.abs(blue - 0x0a) < 30) found++;
+            }
+            return found;
+        }"""
+    )
+    assert own > 100
+    tops = [box["y"] for each in page.locator(".chart canvas").all() if (box := each.bounding_box())]
+    assert len(tops) == 3
+    assert max(tops) - min(tops) < 1
 
 
 @pytest.mark.parametrize("run", [succeeded, restarted, failed])

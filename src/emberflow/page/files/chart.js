@@ -6,7 +6,7 @@ const EDGE = { left: 50, right: 12, top: 18, bottom: 24 };
 function ticks(low, high, count) {
   const raw = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw);
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= 0.7 * raw);
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(Number(at.toPrecision(12)));
   return found;
@@ -54,12 +54,20 @@ class Chart {
     const step = (high - low) / 50;
     const at = shared.hover ?? (low + high) / 2;
     const moves = { ArrowLeft: -step, ArrowRight: step };
-    if (event.key in moves) hover(Math.min(Math.max(at + moves[event.key], low), high));
+    if (event.key in moves) this.lookAt(at + moves[event.key], moves[event.key]);
     else if (event.key === "+") zoomTo(at - (high - low) / 4, at + (high - low) / 4);
     else if (event.key === "-" || event.key === "Escape") zoomTo(null);
     else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  // Move the crosshair; at the edge of what is shown, that moves too.
+  lookAt(x, move) {
+    let [low, high] = this.xs;
+    const isMore = move < 0 ? low > this.all[0] : high < this.all[1];
+    if (shared.zoom && isMore && (x < low || x > high)) [low, high] = zoomTo(low + move, high + move);
+    hover(Math.min(Math.max(x, low), high));
   }
 
   show(lines, marks) {
@@ -79,6 +87,7 @@ class Chart {
     for (const { points } of this.lines) {
       if (points.length) { x0 = Math.min(x0, points[0][0]); x1 = Math.max(x1, points[points.length - 1][0]); }
     }
+    this.all = [x0, x1];
     if (shared.zoom) [x0, x1] = shared.zoom;
     for (const { points } of this.lines) {
       for (const [x, y] of points) {
@@ -128,7 +137,7 @@ class Chart {
     pen.rect(EDGE.left, 0, this.width - EDGE.left - EDGE.right + 2, this.height - EDGE.bottom);
     pen.clip();
     this.drawMarks(pen);
-    for (const line of this.lines) this.drawLine(pen, line);
+    for (const line of [...this.lines].reverse()) this.drawLine(pen, line); // the first run on top
     pen.restore();
     this.drawHover(pen);
   }
@@ -261,4 +270,5 @@ function hover(x) {
 function zoomTo(from, to) {
   shared.zoom = from === null ? null : [Math.min(from, to), Math.max(from, to)];
   shared.onChange(true);
+  return shared.zoom;
 }

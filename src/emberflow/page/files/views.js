@@ -2,7 +2,7 @@
 
 const PHASES = { planned: "slots", executors: "executors", nodes: "nodes up", rows: "rows", "first step": "first step" };
 const PHASE_COLOURS = ["#9c8f85", "#c77d3a", "#d9691e", "#e0520a", "#b93c04"];
-const RUN_COLOURS = ["#7048e8", "#0c8599", "#d6336c", "#5c940d", "#1971c2"];
+const RUN_COLOURS = ["#8b6cf0", "#1098ad", "#e64980", "#74b816", "#339af0"]; // seen on light and on dark
 const HIDDEN = new Set(["progress", "epoch"]);
 
 function showTitle(run) {
