@@ -166,6 +166,7 @@ def _print_summary(console: Console, done: DemoResult, output: Path, seconds: fl
     program = _shown(Path(sys.executable).with_name("emberflow"))
     command = program if not program.is_absolute() else Path("emberflow")
     advice = Table.grid(padding=(0, 2))
+    advice.add_column(no_wrap=True)  # a command that can be copied
     advice.add_row(f"  {command} demo --workers 1", "the same on one executor")
     advice.add_row(f"  {command} show {output / 'model'}", "inputs and outputs of the trained model")
     advice.add_row(f"  {_shown(Path(__file__).with_name('demo_digits.py'))}", "the program that was trained")
