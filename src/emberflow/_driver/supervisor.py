@@ -140,8 +140,9 @@ def supervise(
             _record_restart(recorder, plan, error)
             plan = dataclasses.replace(plan, attempt=plan.attempt + 1)
             first_line = str(error).partition("\n")[0]
-            log.warning("%s Starting all nodes again: attempt %d.", first_line, plan.attempt)
-            console.status(f"attempt {plan.attempt}: waiting for executors")
+            which = f"restart {restarts} of {config.max_restarts}"
+            log.warning("%s. Starting all nodes again: %s.", first_line.rstrip("."), which)
+            console.status(f"{which}: waiting for executors")
             # Under dynamic allocation executors come when tasks wait for them, and the start's deadline holds.
             is_counted = not facts.is_connect and plan.launch == "barrier"
             if is_counted and not _has_slots(spark, plan, config, facts):
