@@ -27,6 +27,7 @@ from emberflow.errors import (
     UnknownNameError,
 )
 from emberflow.live_cluster import Cluster
+from emberflow.plan import Plan, plan
 from emberflow.predict import predict
 from emberflow.result import Metric, Report, Result
 from emberflow.run import run
@@ -69,6 +70,7 @@ __all__ = [
     "NodeLostError",
     "Parquet",
     "PeerError",
+    "Plan",
     "Report",
     "Result",
     "RunCancelledError",
@@ -84,6 +86,7 @@ __all__ = [
     "cluster",
     "deploy",
     "local_cluster",
+    "plan",
     "predict",
     "run",
     "run_parallel",

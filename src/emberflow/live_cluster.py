@@ -1,6 +1,5 @@
 """What `ef.cluster` returns: nodes that are fed, asked and stopped."""
 
-import html
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -226,17 +225,12 @@ class Cluster:
         return f"<emberflow.Cluster {self._run.plan.run_id} ({states})>"
 
     def _repr_html_(self) -> str:
-        """Show the nodes as a table in notebooks."""
-        rows = "".join(
-            f"<tr><td>{node.rank}</td><td>{node.role} {node.index}</td><td>{html.escape(node.host)}</td>"
-            f"<td>{node.state}</td><td>{node.rows_taken:,}</td><td>{node.rows_waiting:,}</td>"
-            f"<td>{node.rows_per_second:,.0f}</td><td>{node.tasks_held}</td>"
-            f"<td><code>{html.escape(' '.join(node.log_tail[-1:]))}</code></td></tr>"
-            for node in self.status()
-        )
-        head = "<tr><th>rank</th><th>node</th><th>host</th><th>state</th><th>rows taken</th><th>waiting</th>"
-        head += "<th>per second</th><th>tasks that wait for it</th><th>last line</th></tr>"
-        return f"<table>{head}{rows}</table>"
+        """Show the nodes and their curves in notebooks."""
+        from emberflow.page.cluster_cell import cluster_html
+
+        nodes = self.status()
+        with self._run.recorder.looking() as state:
+            return cluster_html(state, nodes, is_up=self.is_up)
 
     def _start_stream(
         self,

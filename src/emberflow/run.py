@@ -4,20 +4,17 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from emberflow._choices import GpuSource, Strategy, TransportChoice
 from emberflow._names import names_checked
+from emberflow._preparation import Prepared, prepared, workers_of
 from emberflow.config import Count, RunConfig
-from emberflow.errors import ConfigError
 from emberflow.result import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from emberflow._driver.cluster_facts import ClusterFacts
-    from emberflow._driver.supervisor import Program
     from emberflow._node.context import Context
     from emberflow.live_cluster import Cluster
 
@@ -129,25 +126,8 @@ def run(
         >>> ef.run(whoami, workers=2).value  # doctest: +SKIP
         'chief of 2'
     """
-    from emberflow._driver.cluster_facts import active_session, check_facts, read_facts
-    from emberflow._driver.function_needs import packages_used
-    from emberflow._driver.interpreter import is_connect
-    from emberflow._driver.paths import with_resolved_paths
-    from emberflow._driver.row_routing import data_spec, read_data, with_resolved_files
-    from emberflow._driver.shipping import shipment_of
-    from emberflow._driver.supervisor import Program
-
-    if workers is None:
-        if cluster is None:
-            raise ConfigError(
-                '`workers` must be a whole number, 1 or more, or "auto". Received: it was left out.',
-                fix="Pass workers=2, or cluster=... with an idle cluster.",
-            )
-        workers = cluster.workers
-    if cluster is not None and cluster.gpus:
-        gpus, gpu_source, gpu_resource = cluster._gpu_options(gpus)  # noqa: SLF001 - a class of ours
     config = RunConfig(
-        workers=workers,
+        workers=workers_of(workers, cluster),
         ps=ps,
         evaluator=evaluator,
         gpus=gpus,
@@ -177,28 +157,11 @@ def run(
         record=record,
         page=page,
     )
-    run_data = read_data(data)
-    session = spark or run_data.session or (cluster.spark if cluster else active_session())
-    config = with_resolved_paths(session, config)
-    run_data = with_resolved_files(session, run_data)
-    with closing(shipment_of(fn, is_connect=is_connect(session))) as shipment:
-        facts = read_facts(session, config.gpu_resource)
-        check_facts(facts, config)
-        least = getattr(fn, "least_value_bytes", 0)
-        spec = data_spec(run_data, config)
-        warm = cluster._warm_access() if cluster else None  # noqa: SLF001 - a class of ours
-        early = packages_used(fn) if config.preload and spec.names else ()
-        program = Program(fn=shipment, least_value=least, data=run_data, spec=spec, warm=warm, preload=early)
-        return _run(session, fn, program, config, facts)
+    with prepared(fn, config, data=data, spark=spark, cluster=cluster) as ready:
+        return _run(fn, ready)
 
 
-def _run(
-    spark: "SparkSession",
-    fn: "Callable[[Context], Any]",
-    program: "Program",
-    config: RunConfig,
-    facts: "ClusterFacts",
-) -> Result:
+def _run(fn: "Callable[[Context], Any]", ready: Prepared) -> Result:
     from emberflow._driver.console import Console
     from emberflow._driver.recording import failure_recorded, options_of, record_plan, start_recording
     from emberflow._driver.results import result_of
@@ -209,6 +172,7 @@ def _run(
     from emberflow.page.live_cell import cell_shown
     from emberflow.page.opening import page_shown
 
+    spark, program, config, facts = ready.spark, ready.program, ready.config, ready.facts
     started, run_id = time.monotonic(), secrets.token_hex(4)
     options = options_of(config)
     recorder = Recorder()

@@ -36,9 +36,11 @@ def test_one_dataframe_after_the_other_each_row_once_per_epoch(spark_cluster: "S
         states = [(node.rank, node.role, node.state) for node in cluster.status()]
         assert states == [(0, "chief", "up"), (1, "worker", "up")]
         assert "chief 0: up" in repr(cluster)
-        assert "<td>worker 0</td>" in cluster._repr_html_()
         assert "rows taken, 0 waiting" in repr(cluster)
-        assert "<th>rows taken</th>" in cluster._repr_html_()
+        shown = cluster._repr_html_()
+        assert "● up" in shown
+        assert ">worker 1</td>" in shown
+        assert "2 nodes · 2,003 rows taken" in shown
     assert (first.rows, second.rows) == (1000, 3)
     result = cluster.stop()  # again: the same result
     seen = [report.value for report in result.reports]
@@ -47,6 +49,7 @@ def test_one_dataframe_after_the_other_each_row_once_per_epoch(spark_cluster: "S
         assert sum(node[place][2] for node in seen) == rows
         assert sum(node[place][3] for node in seen) == total
     assert not cluster.is_up
+    assert "● stopped" in cluster._repr_html_()
     with pytest.raises(ef.ClusterError, match="must be up"):
         cluster.train(spark_cluster.range(3))
 

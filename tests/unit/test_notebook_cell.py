@@ -1,5 +1,6 @@
 """A run in a notebook: a cell that is updated while it goes on, and results that show themselves."""
 
+import dataclasses
 import re
 import sys
 import threading
@@ -14,9 +15,12 @@ from emberflow._record import events as e
 from emberflow._record.recorder import Recorder
 from emberflow._record.run_state import fold
 from emberflow.page.cell import cell_html
+from emberflow.page.cluster_cell import cluster_html
 from emberflow.page.live_cell import cell_shown, is_notebook
+from emberflow.page.plan_cell import plan_html
 from emberflow.page.report import RunReport
-from emberflow.result import Result
+from emberflow.plan import NodePlan, Plan
+from emberflow.result import NodeStatus, Result
 from tests.unit.runs_simulated import failed, restarted, started, succeeded
 
 WITHIN = 20.0
@@ -44,6 +48,93 @@ def test_a_result_shows_itself_and_one_made_by_hand_is_text() -> None:
     result = Result(value=1, reports=(), seconds=1.0, _report=RunReport(fold(succeeded())))
     assert "<svg" in (result._repr_html_() or "")
     assert Result(value=1, reports=(), seconds=1.0)._repr_html_() is None
+
+
+def node(rank: int = 0, **known: Any) -> NodeStatus:
+    return NodeStatus(**({"rank": rank, "role": "worker", "index": rank, "host": "h", "state": "up"} | known))
+
+
+def test_a_cluster_has_its_curves_and_what_each_node_takes() -> None:
+    nodes = [node(0, role="chief", rows_taken=1200), node(1, state="lost", rows_taken=7, tasks_held=3)]
+    text = cluster_html(fold(succeeded()), nodes, is_up=True)
+    ET.fromstring(text)
+    assert "<polyline" in text
+    assert re.search("● up.*2 nodes · 1,207 rows taken", text)
+    assert text.index(">worker 1<") < text.index(">chief 0<")  # what is wrong comes first
+    assert "● stopped" in cluster_html(fold(succeeded()), nodes, is_up=False)
+    over = cluster_html(fold(failed()), nodes, is_up=False)
+    assert "● failed" in over
+    assert "What to do:" in over
+    assert "and 40 more nodes" in cluster_html(fold([]), [node(rank) for rank in range(50)], is_up=True)
+
+
+EVIL = "<img src=x onerror=alert(1)>&"
+
+
+def test_no_text_of_a_cell_becomes_markup() -> None:
+    begun = e.RunStarted(t=0.0, run_id=EVIL, kind="run", name=EVIL, at=0.0)
+    planned = e.RunPlanned(t=0.0, nodes=(e.PlannedNode(rank=0, role=EVIL, index=0),), plan={})
+    metrics = e.MetricsReported(t=1.0, rank=0, step=0, values={EVIL: 1.0})
+    ended = e.NodeEnded(t=2.0, rank=0, ending="raised", problem=EVIL, host=EVIL, seconds=1.0)
+    failure = e.RunFailure(kind=EVIL, problem=EVIL, fix=EVIL)
+    state = fold([begun, planned, metrics, ended, e.RunEnded(t=3.0, failure=failure)])
+    odd = node(role=EVIL, host=EVIL, state=EVIL, log_tail=(EVIL,))
+    shown = [
+        cell_html(state),
+        cluster_html(state, [odd], is_up=False),
+        plan_html(EVIL, [(EVIL, EVIL, EVIL, EVIL)], {EVIL: EVIL}, shown=10),
+    ]
+    for text in shown:
+        ET.fromstring(text.replace("<br>", "<br/>"))
+        assert "<img" not in text
+        assert "&lt;img src=x onerror=alert(1)&gt;&amp;" in text
+
+
+def plan_of(nodes: int = 2, **known: Any) -> Plan:
+    named = tuple(
+        NodePlan(rank=rank, role="worker", index=rank, gpus=0, calls_function=True, share="1/2")
+        for rank in range(nodes)
+    )
+    facts: dict[str, Any] = {
+        "name": "train",
+        "nodes": named,
+        "master": "local[2]",
+        "slots": 2,
+        "strategy": "data_parallel",
+        "transport": "ring",
+        "launch": "barrier",
+        "data": {"train": "x array<float>, y float"},
+        "cache": True,
+        "encrypt": False,
+        "preload": ("keras",),
+        "max_restarts": 0,
+        "checkpoint_dir": None,
+    }
+    return Plan(**(facts | known))
+
+
+def test_a_plan_is_text_and_a_table() -> None:
+    plan = plan_of()
+    text, shown = str(plan), plan._repr_html_()
+    assert text.splitlines()[:2] == [
+        "train: planned, nothing has started",
+        "  worker 0: calls your function, 1/2 of the rows",
+    ]
+    ET.fromstring(shown)
+    assert re.search("● planned.*2 nodes · nothing has started", shown)
+    for said in (text, shown.replace("&lt;", "<").replace("&gt;", ">")):
+        assert "2 needed, 2 there" in said
+        assert "x array<float>, y float" in said
+    assert "GPUs" not in shown  # a column without anything in it
+
+
+def test_a_plan_says_what_cannot_be_known_and_what_is_chosen() -> None:
+    ps = NodePlan(rank=0, role="ps", index=0, gpus=0, calls_function=False, share="")
+    text = str(plan_of(nodes=30, slots=None, master="", encrypt=True, max_restarts=2, checkpoint_dir="/c"))
+    assert "and 20 more nodes" in text
+    for said in ("Spark Connect", "cannot be counted", "all traffic", "restarted up to 2 times", "/c"):
+        assert said in text
+    assert "ps 0: serves the model's variables\n" in str(dataclasses.replace(plan_of(), nodes=(ps,)))
 
 
 class Notebook:

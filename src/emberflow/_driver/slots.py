@@ -56,6 +56,13 @@ def place_nodes(
     return nodes
 
 
+def slots_offered(spark: "SparkSession", facts: ClusterFacts) -> int | None:
+    """Return how many tasks Spark can run at once now; None where that cannot be known."""
+    if facts.is_connect or facts.allocation is not None:
+        return None
+    return count_slots(spark, common_profile(facts))
+
+
 @contextmanager
 def slots_held(
     spark: "SparkSession", plan: RunPlan, facts: ClusterFacts, say: Callable[[str], None]

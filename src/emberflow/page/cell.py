@@ -6,27 +6,32 @@ from collections.abc import Iterable, Sequence
 
 from emberflow._record.node_view import NodeView, Series, last_line
 from emberflow._record.run_state import FAILED, RunState
+from emberflow.page.cell_parts import ACTIVE, BAD, GOOD, QUIET, Coloured, cell, heading, note, table
 
 WIDTH, HEIGHT = 380, 150
 EDGE = 40  # for the figures of an axis
 SHOWN_NODES = 10
 SHOWN_CURVES = 2
 SPEED = "rows_per_second"
-COLOURS = {"succeeded": "#2b8a3e", "failed": "#c92a2a"}
-TRAINING, VALIDATION = "#e0520a", "#1971c2"
-QUIET = "color:#888;font-size:12px"
+COLOURS = {"succeeded": GOOD, "failed": BAD}
+TRAINING, VALIDATION = ACTIVE, "#1971c2"
 
 
 def cell_html(state: RunState) -> str:
     """Return what is known of a run as the content of a cell."""
-    name = html.escape(state.started.name if state.started else "run")
-    colour = COLOURS.get(state.status, TRAINING)
-    head = (
-        f'<b style="font-size:15px">{name}</b> <span style="color:{colour};font-weight:600">● {state.status}</span> '
-        f'<span style="{QUIET}">{state.run_id} · {state.t:.0f} s · {_nodes_in_words(state)}</span>'
-    )
-    parts = [head, _bar(state), _failure(state), _curves(state), _table(state)]
-    return f'<div style="font-family:system-ui,sans-serif;max-width:820px">{"".join(parts)}</div>'
+    about = f"{state.run_id} · {state.t:.0f} s · {_nodes_in_words(state)}"
+    head = heading(name_of(state), status_of(state), about)
+    return cell(head, _bar(state), failure_html(state), curves_html(state), _nodes(state))
+
+
+def name_of(state: RunState) -> str:
+    """Return the name of your function, or what there is in its place."""
+    return state.started.name if state.started else "run"
+
+
+def status_of(state: RunState) -> Coloured:
+    """Return how a run is, in its colour."""
+    return Coloured(state.status, COLOURS.get(state.status, ACTIVE))
 
 
 def _nodes_in_words(state: RunState) -> str:
@@ -43,7 +48,8 @@ def _bar(state: RunState) -> str:
     )
 
 
-def _failure(state: RunState) -> str:
+def failure_html(state: RunState) -> str:
+    """Return why a run failed and what to do, if it did."""
     if state.failure is None:
         return ""
     problem = html.escape(state.failure.problem.partition("\n")[0])
@@ -53,7 +59,8 @@ def _failure(state: RunState) -> str:
     )
 
 
-def _curves(state: RunState) -> str:
+def curves_html(state: RunState) -> str:
+    """Return the curves of the first metrics, side by side."""
     names = dict.fromkeys(series.name.removeprefix("val_") for series in state.series.values())
     shown = [name for name in names if name != SPEED][:SHOWN_CURVES]
     return f'<div style="display:flex;flex-wrap:wrap;gap:16px">{"".join(_chart(state, name) for name in shown)}</div>'
@@ -98,23 +105,19 @@ def _places(
             yield x, HEIGHT - 8 - (value - low) / ((high - low) or 1) * (HEIGHT - 16)
 
 
-def _table(state: RunState) -> str:
+def _nodes(state: RunState) -> str:
     if not state.nodes:
         return ""
     order = sorted(state.nodes.values(), key=lambda node: (node.state not in FAILED, node.rank))
-    rows = "".join(map(_row, order[:SHOWN_NODES]))
     more = len(order) - SHOWN_NODES
-    note = f'<p style="{QUIET}">and {more} more nodes</p>' if more > 0 else ""
     names = ("node", "host", "state", "rows", "rows/s", "memory")
-    head = "".join(f'<th style="text-align:left;{QUIET};font-weight:500">{name}</th>' for name in names)
-    return f'<table style="margin-top:8px;font-size:13px"><tr>{head}</tr>{rows}</table>{note}'
+    return table(names, map(_row, order[:SHOWN_NODES])) + (note(f"and {more} more nodes") if more > 0 else "")
 
 
-def _row(node: NodeView) -> str:
-    colour = COLOURS["failed"] if node.state in FAILED else "inherit"
+def _row(node: NodeView) -> tuple[str | Coloured, ...]:
+    colour = BAD if node.state in FAILED else "inherit"
     memory = f"{(node.memory or node.memory_peak) / 1e9:.1f} GB" if node.memory_peak else ""
     speed = f"{node.rows_per_second:,.0f}" if node.rows_per_second else ""
-    why = html.escape(last_line(node.problem) or node.before)
-    state = f'<span style="color:{colour}">{node.state} {why}</span>'
-    cells = (f"{node.role} {node.rank}", html.escape(node.host), state, f"{node.rows:,}", speed, memory)
-    return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
+    why = last_line(node.problem) or node.before
+    state = Coloured(f"{node.state} {why}".strip(), colour)
+    return f"{node.role} {node.rank}", node.host, state, f"{node.rows:,}", speed, memory
