@@ -4,6 +4,7 @@ README, CHANGELOG and their like stay where people look for them, and become pag
 source file leads to a page that shows it. All links are rewritten accordingly; the site's generator then checks them.
 """
 
+import json
 import pathlib
 import posixpath
 import re
@@ -19,6 +20,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
     "compat/README.md": "compat.md",
     "examples/README.md": "examples.md",
+    "notebooks/README.md": "notebooks.md",
 }
 # Paths that are no pages of the site, and what says the same there.
 INSTEAD = {
@@ -94,8 +96,22 @@ def _listing(path: str) -> str:
 
 def _code_block(file: pathlib.Path) -> str:
     text = file.read_text()
+    if file.suffix == ".ipynb":
+        return _notebook(text)
     fence = "`" * (1 + max(map(len, re.findall("`{2,}", text)), default=2))  # longer than any inside
     return f"{fence}{LANGUAGES.get(file.suffix, 'text')}\n{text.rstrip()}\n{fence}\n"
+
+
+def _notebook(text: str) -> str:
+    """Return a notebook as a page: its text, and its code in blocks."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            parts.append(f"```python\n{source}\n```")
+        else:  # its page has a title already, and other notebooks have pages of their own
+            parts.append(re.sub(r"^# ", "## ", re.sub(r"\.ipynb\)", ".ipynb.md)", source)))
+    return "\n\n".join(parts) + "\n"
 
 
 def _write(file: pathlib.Path, text: str) -> None:

@@ -14,6 +14,7 @@ PAGES = sorted(
         *ROOT.glob("benchmarks/*.md"),
         *ROOT.glob("compat/*.md"),
         *ROOT.glob("examples/*.md"),
+        *ROOT.glob("notebooks/*.md"),
     ]
 )
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})\s*([^`]*)$")
