@@ -27,7 +27,7 @@ EXPECTED = {
         "ValueError: the loss is not a number",
         "worker 1 of 2",
     ),
-    "tfrecord": ("label=0", "pixels: array", "● succeeded", "TensorShape([32, 64])"),
+    "tfrecord": ("label=0", "pixels: array", "● succeeded", "[300, 300]"),
     "streaming": ("● up", "rows taken", "day 2: 200 rows"),
 }
 
