@@ -6,11 +6,11 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from emberflow._names import names_checked
-from emberflow.config import START_TIMEOUT, check_count, check_path, check_seconds
+from emberflow.config import START_TIMEOUT, check_count, check_page, check_path, check_seconds
 from emberflow.errors import EmberflowError
 from emberflow.result import Metric, Report, Result
 
@@ -35,6 +35,7 @@ def run_parallel(
     spark: "SparkSession | None" = None,
     start_timeout: float = 120.0,
     record: str | None = None,
+    page: bool | int = False,
 ) -> tuple[Result, ...]:
     """Run a function as several independent tasks, such as the trials of a search or the shards of a job.
 
@@ -51,6 +52,8 @@ def run_parallel(
         start_timeout: Seconds until each process must have loaded your function.
         record: Folder for a record of what happens, on any storage: ``emberflow runs`` shows it. By default Spark's
             setting spark.emberflow.record, or none.
+        page: Serve a page of the tasks for a browser while they run: states, curves, output. Its address is printed,
+            as that of `ef.run`; a number is the port.
 
     Returns:
         One result per task, in order.
@@ -68,6 +71,7 @@ def run_parallel(
         [0, 1, 4, 9]
     """
     from emberflow._driver.cluster_facts import active_session, read_facts
+    from emberflow._driver.events import JobRows
     from emberflow._driver.hub import Hub
     from emberflow._driver.interpreter import is_connect
     from emberflow._driver.parallel_record import ParallelRecord
@@ -80,23 +84,28 @@ def run_parallel(
     check_count("gpus", gpus, least=0)
     check_seconds("start_timeout", start_timeout, START_TIMEOUT)
     check_path("record", record)
+    check_page("page", page)
     session = spark or active_session()
     payload = ship(fn, is_connect=is_connect(session))
     facts = read_facts(session)
     started = time.monotonic()
-    recording = ParallelRecord(session, fn, tasks=tasks, gpus=gpus, record=record)
-    with recording, ExitStack() as held:
-        key = secrets.token_bytes(32)
-        hub = held.enter_context(closing(Hub(facts.bind_host, key, ranks=1, ports=facts.port_range)))
-        plan = _plan(recording.run_id, gpus, start_timeout, facts, hub.port)
-        server = ValueServer(timeout=plan.exchange_timeout, shipment=Shipment(size=0), events=hub.events)
-        held.callback(server.close)
-        hub.on_values = server.admit
-        values = ValuePlan(row_limit=facts.result_limit)
-        orders = TaskSpec(plan=plan, key=key, fn=payload, values=values, storage=facts.storage)
-        rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
-        recording.add(rows)
-        return recording.ended(_results(rows, server, time.monotonic() - started))
+    recording = ParallelRecord(session, fn, tasks=tasks, gpus=gpus, record=record, page=page)
+    with recording:
+        with ExitStack() as held:
+            key = secrets.token_bytes(32)
+            hub = Hub(facts.bind_host, key, ranks=tasks, ports=facts.port_range, is_optional=True)
+            held.callback(hub.close)
+            held.enter_context(recording.following(hub.events))
+            plan = _plan(recording.run_id, gpus, start_timeout, facts, hub.port)
+            server = ValueServer(timeout=plan.exchange_timeout, shipment=Shipment(size=0), events=hub.events)
+            held.callback(server.close)
+            hub.on_values = server.admit
+            values = ValuePlan(row_limit=facts.result_limit)
+            orders = TaskSpec(plan=plan, key=key, fn=payload, values=values, storage=facts.storage)
+            rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
+            hub.events.put(JobRows(rows))
+            results = _results(rows, server, time.monotonic() - started)
+        return recording.ended(results)
 
 
 def _plan(run_id: str, gpus: int, start_timeout: float, facts: "ClusterFacts", port: int) -> "RunPlan":
@@ -109,7 +118,7 @@ def _plan(run_id: str, gpus: int, start_timeout: float, facts: "ClusterFacts", p
         rendezvous="barrier",
         driver_address=(facts.driver_host or "127.0.0.1", port),
         start_timeout=start_timeout,
-        forward_logs=False,
+        forward_logs=True,
         log_copy="no_noise" if facts.is_local else "all",
         python=sys.version_info[:2],
         gpus=gpus,
@@ -135,7 +144,7 @@ def _collect(
     profile = profile_of(plan.stages[0], facts)
     if barrier:
         check_all_at_once(spark, profile, tasks, facts, plan.start_timeout)
-    task = functools.partial(run_parallel_task, orders)
+    task = functools.partial(run_parallel_task, orders, tasks)
     rows = spark.range(0, tasks, 1, tasks)
     tag = f"emberflow-{plan.run_id}"
     tagged: Any = spark if is_connect(spark) else spark.sparkContext

@@ -81,6 +81,33 @@ def test_a_setting_of_the_session_records_every_run(spark_cluster: "SparkSession
     assert (cluster.started.kind, cluster.status) == ("cluster", "succeeded")
 
 
+def test_parallel_tasks_are_in_the_record_while_they_run(
+    spark_cluster: "SparkSession", tmp_path: Path
+) -> None:
+    """Two tasks look at the record of their own call: it must say that both of them run, and what they print."""
+    folder = str(tmp_path / "runs")
+
+    def look(ctx: Any) -> list[str]:
+        from emberflow._record.record_files import read_record, records_in
+
+        print("hello from task", ctx.index, flush=True)
+        ctx.report(step=1, loss=0.5 + ctx.index)
+        end = time.monotonic() + 60
+        while True:
+            state = read_record(records_in(folder)[0])
+            if sorted(state.logs) == [0, 1] and len(state.series) == 2:
+                return [node.state for node in state.nodes.values()]
+            assert time.monotonic() < end, state.changes()
+            ctx.wait_until_over(0.1)
+
+    results = ef.run_parallel(look, tasks=2, barrier=True, spark=spark_cluster, record=folder)
+    assert [result.value for result in results] == [["running", "running"]] * 2
+    state = only_record(tmp_path / "runs")
+    assert [node.state for node in state.nodes.values()] == ["returned", "returned"]
+    assert [line[2] for line in state.logs[1].lines] == ["hello from task 1"]
+    assert [len(series.points) for series in state.series.values()] == [1, 1]
+
+
 def test_a_killed_worker_and_the_restart_are_in_the_record(
     spark_cluster: "SparkSession", tmp_path: Path
 ) -> None:

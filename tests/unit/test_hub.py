@@ -246,6 +246,21 @@ def test_more_nodes_than_open_files_are_refused_with_the_number(monkeypatch: pyt
         Hub("127.0.0.1", KEY, ranks=1000)
 
 
+def test_tasks_that_can_do_without_join_again_and_only_as_many_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = 3
+    monkeypatch.setattr(hub_module.resource, "getrlimit", lambda _: (hub_module.SPARE_FILES + room, -1))
+    with contextlib.closing(Hub("127.0.0.1", KEY, ranks=1000, is_optional=True)) as hub:
+        with join(hub, 999):
+            assert next_event(hub) == Joined(999, "host-999")
+        assert next_event(hub) == Gone(999)
+        with join(hub, 999), join(hub, 0), join(hub, 1):
+            assert [next_event(hub).rank for _ in range(room)] == [999, 0, 1]
+            with dial(("127.0.0.1", hub.port), KEY, 2, "host-2", timeout=WITHIN) as late:
+                assert not is_admitted(late, WITHIN)
+
+
 BIG = Gathered("x" * (8 * 1024 * 1024), [])  # more than the kernel holds for one connection
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from emberflow._record.record_files import read_record, records_in
+from emberflow._record.run_state import RunState
+from emberflow.cli.runs import run_runs
 from emberflow.deploy import Job, Role, Secret
 from tests.rendered_tasks import Running, Task, local, running, tasks_of
 
@@ -80,6 +83,58 @@ def test_all_tasks_meet_and_end(folder: Path, target: str, nothing_left: None) -
     assert "[worker 2] arguments ['--name=small', '$5 $(HOME) 1']" in tasks.output("chief-0")
     assert "the ps may leave" in tasks.output("ps-0")
     assert "the evaluator may leave" in tasks.output("evaluator-0")
+
+
+def test_the_chief_writes_the_record_of_a_run(folder: Path, nothing_left: None) -> None:
+    described = job("train", options=("--record", "runs"), chief=1, worker=1)
+    with running(local(tasks_of(described, "kubernetes"), folder), folder) as tasks:
+        assert tasks.codes(WITHIN) == {"chief-0": 0, "worker-0": 0}, tasks.outputs()
+    (path,) = records_in(str(folder / "runs"))
+    state = read_record(path)
+    assert state.started is not None
+    assert (state.started.name, state.status) == ("train", "succeeded")
+    assert state.started.options["workers"] == 2
+    assert "spark" not in state.started.versions
+    assert state.plan["launch"] == "manager"
+    assert [(node.role, node.state) for node in state.nodes.values()] == [
+        ("chief", "returned"),
+        ("worker", "returned"),
+    ]
+    assert state.logs[1].lines[0][2] == "arguments []"
+    assert run_runs(str(folder / "runs"), None) == 0
+
+
+@pytest.mark.fault
+def test_a_killed_task_and_a_chief_that_is_told_to_end_are_in_the_record(
+    folder: Path, nothing_left: None
+) -> None:
+    described = job("hang", options=("--record", "runs"), chief=1, worker=1)
+    for name, number in (("worker-0", signal.SIGKILL), ("chief-0", signal.SIGTERM)):
+        with running(local(tasks_of(described, "docker-compose"), folder), folder) as tasks:
+            for each in tasks.processes:
+                tasks.await_text(each, "at work", WITHIN)
+            tasks.kill(name, number)
+            tasks.codes(WITHIN)
+    lost, ended = sorted((read_record(path) for path in records_in(str(folder / "runs"))), key=began)
+    assert lost.failure is not None
+    assert (lost.failure.kind, lost.failure.rank, lost.nodes[1].state) == ("NodeLostError", 1, "lost")
+    assert ended.failure is not None
+    assert (ended.status, ended.failure.problem) == ("failed", "The run was interrupted.")
+
+
+def began(state: RunState) -> float:
+    assert state.started is not None
+    return state.started.at
+
+
+@pytest.mark.fault
+def test_a_record_that_cannot_be_written_ends_all_with_code_2(folder: Path, nothing_left: None) -> None:
+    (folder / "runs").write_text("a file")
+    described = job("train", options=("--record", "runs"), chief=1, worker=1)
+    with running(local(tasks_of(described, "kubernetes"), folder), folder) as tasks:
+        codes = tasks.codes(WITHIN)
+    assert set(codes.values()) == {2}, tasks.outputs()
+    assert all("The record of a run must be written to a folder" in tasks.output(name) for name in codes)
 
 
 @pytest.mark.fault

@@ -259,6 +259,36 @@ def test_a_path_without_runs_is_a_clear_answer(tmp_path: Path) -> None:
     assert "record=" in caught.value.fix
 
 
+def test_parallel_tasks_begin_and_end_one_by_one_and_share_no_start() -> None:
+    tasks = tuple(e.PlannedNode(rank=task, role="task", index=task) for task in range(3))
+    events: list[e.Event] = [
+        started(kind="parallel"),
+        e.RunPlanned(t=0.1, nodes=tasks),
+        e.AttemptStarted(t=0.1, attempt=0),
+        e.NodeJoined(t=1.0, rank=0, host="a"),
+        e.NodeReady(t=1.5, rank=0),
+        e.NodeJoined(t=1.6, rank=1, host="b"),
+    ]
+    state = fold(events)
+    assert [node.state for node in state.nodes.values()] == ["running", "starting", "waiting"]
+    assert (state.status, state.phases) == ("running", [])
+    state.apply(e.NodeEnded(t=2.0, rank=1, ending="lost", problem="the connection has closed"))
+    assert state.nodes[1].state == "lost"
+    state.apply(e.NodeJoined(t=3.0, rank=1, host="c"))  # Spark runs it again
+    assert (state.nodes[1].state, state.nodes[1].problem, state.nodes[1].host) == ("starting", "", "c")
+    assert "the connection has closed" in state.nodes[1].before
+
+
+def test_a_failed_node_is_shown_as_failed_until_its_new_task_has_joined() -> None:
+    state = fold(restarted())
+    assert "SIGKILL" in state.nodes[1].before
+    events = list(restarted())
+    again = next(i for i, each in enumerate(events) if isinstance(each, e.AttemptStarted) and each.attempt)
+    state = fold(events[: again + 1])
+    assert (state.attempt, state.nodes[1].state, state.nodes[0].state) == (1, "lost", "waiting")
+    assert "SIGKILL" in state.nodes[1].problem
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="must be written to a folder of its own"):

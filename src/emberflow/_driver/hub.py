@@ -4,6 +4,7 @@ import queue
 import resource
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -48,6 +49,8 @@ class Hub:
         key: The attempt's secret. A task of an earlier attempt holds another one and is refused.
         ranks: How many nodes the attempt has.
         ports: First and last port that it may listen on; None for any.
+        is_optional: Whether tasks can do without: as many are admitted as there is room for, and a task whose
+            connection has closed may join again.
 
     Attributes:
         events: What the attempt handles.
@@ -55,8 +58,20 @@ class Hub:
         rendezvous: The exchanges under way.
     """
 
-    def __init__(self, bind_host: str, key: bytes, ranks: int, ports: PortRange | None = None) -> None:
-        _check_open_files(ranks)
+    def __init__(
+        self,
+        bind_host: str,
+        key: bytes,
+        ranks: int,
+        ports: PortRange | None = None,
+        *,
+        is_optional: bool = False,
+    ) -> None:
+        room = _room_for_connections()
+        if not is_optional:
+            _check_open_files(ranks, room)
+        self._is_optional = is_optional
+        self._room = min(ranks, room)
         self.events: Events = queue.Queue()
         self.on_values: Callable[[SealedSocket], None] = SealedSocket.close
         self._ranks = ranks
@@ -79,7 +94,7 @@ class Hub:
         self._selector.register(self._wake_r, selectors.EVENT_READ)
         self._loop_thread = threading.Thread(target=self._loop, name="emberflow-hub", daemon=True)
         self._loop_thread.start()
-        self._acceptor = Acceptor(listener, key=key, purpose=PURPOSE, admit=self._admit, reserved=ranks)
+        self._acceptor = Acceptor(listener, key=key, purpose=PURPOSE, admit=self._admit, reserved=self._room)
 
     def send(self, rank: int, message: Message) -> None:
         """Send to one task; if it is gone, a `Gone` event says so."""
@@ -215,7 +230,7 @@ class Hub:
                 f"A task must join with a rank below {self._ranks}. Received: {message!r:.80}.",
                 fix="Check that driver and executors run the same version of emberflow.",
             )
-        is_first = message.rank not in self._admitted
+        is_first = message.rank not in self._admitted and len(self._peers) < self._room
         self._deliver([peer], Admission(is_first))
         if is_first:
             self._admitted.add(message.rank)
@@ -259,18 +274,24 @@ class Hub:
         peer.close()
         if peer.rank is not None:
             del self._peers[peer.rank]
+            if self._is_optional:
+                self._admitted.discard(peer.rank)
             if note := self._note_of_left_out(peer.rank):
                 self.events.put(NodeSent(peer.rank, LogLines(note)))
             self.events.put(Gone(peer.rank, peer.why_gone))
 
 
-def _check_open_files(ranks: int) -> None:
-    """Refuse a run with more connections than this process may hold."""
+def _room_for_connections() -> int:
+    """Return how many connections this process may hold."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = ranks + SPARE_FILES
-    if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
+    return sys.maxsize if limit in (resource.RLIM_INFINITY, -1) else max(limit - SPARE_FILES, 1)
+
+
+def _check_open_files(ranks: int, room: int) -> None:
+    """Refuse a run with more connections than this process may hold."""
+    if ranks > room:
         raise ClusterError(
-            f"The driver keeps one connection to each node. Received: {ranks} nodes, and a limit of {limit} open "
-            "files.",
-            fix=f"Raise the limit before the driver starts: ulimit -n {needed + 1024}.",
+            f"The driver keeps one connection to each node. Received: {ranks} nodes, and a limit of "
+            f"{room + SPARE_FILES} open files.",
+            fix=f"Raise the limit before the driver starts: ulimit -n {ranks + SPARE_FILES + 1024}.",
         )

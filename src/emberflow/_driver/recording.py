@@ -28,7 +28,7 @@ VALUE_LENGTH = 500  # characters of what the chief returned
 
 def start_recording(
     recorder: Recorder,
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     run_id: str,
     kind: str,
     fn: Callable[..., Any],
@@ -40,7 +40,7 @@ def start_recording(
 
     Args:
         recorder: That of the run.
-        spark: The session.
+        spark: The session, if there is one.
         run_id: The run's name.
         kind: "run", "cluster" or "parallel".
         fn: Your function.
@@ -80,10 +80,15 @@ def failure_recorded(recorder: Recorder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not recorder.state.is_over:
-            recorder.emit(RunEnded, failure=failure_of(error))
-        recorder.close()
+        record_failure(recorder, error)
         raise
+
+
+def record_failure(recorder: Recorder, error: BaseException) -> None:
+    """Note that the run has failed, unless its end is known already, and complete the record."""
+    if not recorder.state.is_over:
+        recorder.emit(RunEnded, failure=failure_of(error))
+    recorder.close()
 
 
 def record_result(recorder: Recorder, value: Any) -> None:
@@ -95,8 +100,10 @@ def record_result(recorder: Recorder, value: Any) -> None:
 def failure_of(error: BaseException) -> RunFailure:
     """Return an error as a record keeps it."""
     kind = type(error).__name__
+    if not isinstance(error, Exception):  # Ctrl-C, or SIGTERM
+        return RunFailure(kind=kind, problem="The run was interrupted.")
     if not isinstance(error, EmberflowError):
-        return RunFailure(kind=kind, problem=str(error) or "The run was interrupted.")
+        return RunFailure(kind=kind, problem=str(error))
     return RunFailure(
         kind=kind,
         problem=error.problem,
@@ -107,12 +114,12 @@ def failure_of(error: BaseException) -> RunFailure:
     )
 
 
-def _versions(spark: "SparkSession") -> dict[str, str]:
+def _versions(spark: "SparkSession | None") -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-    return found | {"spark": str(spark.version)}
+    return found | ({"spark": str(spark.version)} if spark is not None else {})
 
 
 def _beginning(value: Any) -> str:

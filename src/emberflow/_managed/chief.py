@@ -15,6 +15,14 @@ from emberflow._driver.console import Console
 from emberflow._driver.events import Events, JobFailed
 from emberflow._driver.hub import Hub
 from emberflow._driver.paths import path_rules_of, with_resolved_paths
+from emberflow._driver.recording import (
+    failure_recorded,
+    options_of,
+    record_failure,
+    record_plan,
+    record_result,
+    start_recording,
+)
 from emberflow._driver.row_routing import data_spec, read_data, with_resolved_files
 from emberflow._driver.run_plan import make_plan
 from emberflow._driver.storage_settings import storage_settings_of
@@ -27,6 +35,8 @@ from emberflow._managed.verdict import CLUSTER_FAILED, DONE, Verdict, verdict_of
 from emberflow._plan import deadlines
 from emberflow._plan.plan import CheckpointPlan
 from emberflow._plan.roles import Node
+from emberflow._record.events import AttemptStarted
+from emberflow._record.recorder import Recorder
 from emberflow._task.gpus import count_free_gpus
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError, EmberflowError
@@ -55,7 +65,9 @@ def make_order(nodes: tuple[Node, ...], options: Namespace) -> Order:
     spec = data_spec(with_resolved_files(None, data), config)
     if config.checkpoint_dir:
         plan = dataclasses.replace(plan, checkpoints=plan_checkpoints(config.checkpoint_dir, plan.run_id))
-    return Order(plan=plan, data=spec, storage=facts.storage)
+    return Order(
+        plan=plan, data=spec, storage=facts.storage, record=config.record, options=options_of(config)
+    )
 
 
 def _config_of(nodes: tuple[Node, ...], options: Namespace) -> RunConfig:
@@ -78,6 +90,7 @@ def _config_of(nodes: tuple[Node, ...], options: Namespace) -> RunConfig:
         evaluator_timeout=options.evaluator_timeout,
         encrypt=options.encrypt,
         allow_unencrypted=options.allow_unencrypted,
+        record=options.record,
     )
 
 
@@ -143,8 +156,11 @@ def lead(member: Member, make: Callable[[], Order]) -> Verdict:
         hub.on_values = server.admit
         try:
             order = make()
-            server.publish(cloudpickle.dumps(order))
-            verdict = _supervise(member, order, (host, hub.port), hub)
+            recorder = Recorder()
+            with failure_recorded(recorder):
+                _begin_record(recorder, member, order)
+                server.publish(cloudpickle.dumps(order))
+                verdict = _supervise(member, order, (host, hub.port), hub, recorder)
         except EmberflowError as error:
             verdict = verdict_of(error)
             server.refuse(tasks=len(member.nodes) - 1)
@@ -153,7 +169,18 @@ def lead(member: Member, make: Callable[[], Order]) -> Verdict:
     return verdict
 
 
-def _supervise(member: Member, order: Order, address: tuple[str, int], hub: Hub) -> Verdict:
+def _begin_record(recorder: Recorder, member: Member, order: Order) -> None:
+    """Note what begins, in the record that was asked for."""
+    start_recording(
+        recorder, None, order.plan.run_id, "run", member.fn, record=order.record, options=order.options
+    )
+    record_plan(recorder, order.plan, member.nodes)
+    recorder.emit(AttemptStarted, attempt=0)  # the manager's next start is a run of its own
+
+
+def _supervise(
+    member: Member, order: Order, address: tuple[str, int], hub: Hub, recorder: Recorder
+) -> Verdict:
     task = ChiefTask(member, order, address, hub.events)
     with ExitStack() as held:
         if order.plan.checkpoints:
@@ -161,9 +188,11 @@ def _supervise(member: Member, order: Order, address: tuple[str, int], hub: Hub)
         held.callback(task.close)
         console = held.enter_context(Console(member.nodes, verbose=True))
         try:
-            ManagedAttempt(order.plan, hub, task, console).run()
+            ManagedAttempt(order.plan, hub, task, console, recorder=recorder).run()
         except EmberflowError as error:
+            record_failure(recorder, error)
             return verdict_of(error)
+        record_result(recorder, None)
         return Verdict(code=DONE)
 
 

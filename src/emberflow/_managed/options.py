@@ -71,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--strategy", choices=sorted(STRATEGIES), default="data_parallel", help="as of ef.run")
     add("--transport", choices=get_args(TransportChoice), default="auto", help="as of ef.run")
     add("--checkpoint-dir", metavar="FOLDER", help="storage that all tasks share, for ctx.save_checkpoint")
+    add(
+        "--record",
+        metavar="FOLDER",
+        help="any storage: the chief writes there what happens, for `emberflow runs`",
+    )
     add("--gpus", type=int, metavar="N", help="GPUs of each worker; as many as the chief sees if left out")
     add("--no-cache", action="store_true", help="read the rows once, without a copy on local disk")
     add("--spool-dir", metavar="FOLDER", help="local folder for the rows")

@@ -6,6 +6,7 @@ import pickle
 import socket
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from emberflow._managed.verdict import CLUSTER_FAILED, Verdict
 from emberflow._plan import deadlines
@@ -31,11 +32,15 @@ class Order:
         plan: The plan of the run.
         data: Its files, listed once.
         storage: The settings with which all open URLs.
+        record: Folder for the record that the chief writes, if there is to be one.
+        options: What was chosen, for that record.
     """
 
     plan: RunPlan
     data: DataSpec = field(default_factory=DataSpec)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    record: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 class RunConnection:

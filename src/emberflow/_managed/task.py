@@ -90,8 +90,8 @@ def _run_alone(fn: Work, place: Place, options: Namespace) -> Verdict:
         key=secrets.token_bytes(),
         chief_address=LOOPBACK,
     )
-    without_gpus = Namespace(**vars(options) | {"gpus": 0})  # they belong to the training
-    return lead(member, functools.partial(make_order, ALONE, without_gpus))
+    own = Namespace(**vars(options) | {"gpus": 0, "record": None})  # those are the training's
+    return lead(member, functools.partial(make_order, ALONE, own))
 
 
 def _tensorboard(place: Place, options: Namespace, environment: Mapping[str, str]) -> Work:

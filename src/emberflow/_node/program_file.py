@@ -28,6 +28,11 @@ class ProgramFile:
     name: str
     arguments: tuple[str, ...] = ()
 
+    @property
+    def shown_name(self) -> str:
+        """What the record of a run calls it."""
+        return self.name
+
     @staticmethod
     def is_named_by(text: str) -> bool:
         """Tell whether a text has the form FILE.py:NAME."""

@@ -1,15 +1,15 @@
 """How many rows your function has taken, told to the driver at intervals."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.telling import usage_interval
 from emberflow._protocol.codec import Message
 from emberflow._protocol.driver_messages import RowsTaken
+from emberflow._repeating import repeated
 
 if TYPE_CHECKING:
     from emberflow._feed.feed import Feed
@@ -21,15 +21,9 @@ def rows_told(feed: "Feed | None", send: Callable[[Message], None], plan: RunPla
     if feed is None:
         yield
         return
-    over, interval = threading.Event(), usage_interval(len(plan.nodes))
     teller = _Teller(feed, send)
-    thread = threading.Thread(target=teller.run, args=(over, interval), name="emberflow-rows", daemon=True)
-    thread.start()
-    try:
+    with repeated(teller.tell, usage_interval(len(plan.nodes)), "emberflow-rows", at_end=True):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class _Teller:
@@ -38,17 +32,10 @@ class _Teller:
     def __init__(self, feed: "Feed", send: Callable[[Message], None]) -> None:
         self._feed = feed
         self._send = send
-        self._told: dict[str, tuple[float, int]] = {}
+        self._told = dict.fromkeys(feed.names, (time.monotonic(), 0))
 
-    def run(self, over: threading.Event, interval: float) -> None:
-        """Tell until it is over."""
-        now = time.monotonic()
-        self._told = dict.fromkeys(self._feed.names, (now, 0))
-        while not over.wait(interval):
-            self._tell()
-        self._tell()
-
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Tell what is new, if anything is."""
         now = time.monotonic()
         found: dict[str, Any] = {}
         for name, counters in self._feed.progress().items():
@@ -58,4 +45,5 @@ class _Teller:
                 found[name] = {**counters, "rows_per_second": speed}
                 self._told[name] = now, int(counters["rows"])
         if found:
-            self._send(RowsTaken(found))
+            with suppress(OSError):  # the task is gone: the keeper ends this node
+                self._send(RowsTaken(found))

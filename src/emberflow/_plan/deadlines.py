@@ -137,4 +137,5 @@ RECORD_SIGN_OF_LIFE = 60.0  # Without events for so long the record says that th
 PAGE_INTERVAL = 0.5  # A browser is told what is new so often: curves that grow twice per second look alive.
 PAGE_START_TIMEOUT = 20.0  # Two small packages are imported, and a thread listens.
 PAGE_END_TIMEOUT = 2.0  # Browsers are told the last news; one that does not read is left.
+REPORTS_END_TIMEOUT = 1.0  # Of a task whose end is in its rows too: it does not wait for a slow driver.
 CELL_INTERVAL = 1.0  # Each update of a notebook's cell is stored in the notebook and drawn anew.

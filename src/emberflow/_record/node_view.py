@@ -28,6 +28,7 @@ class NodeView:
         problem: Why it failed.
         before: How it failed in an attempt before this one, in one line: a restart may take less than a second.
         seconds: How long your function ran there.
+        failed_in: The attempt in which it failed last.
         version: Of the last event that changed it.
     """
 
@@ -46,16 +47,13 @@ class NodeView:
     problem: str = ""
     before: str = ""
     seconds: float = 0.0
+    failed_in: int = 0
     version: int = 0
 
-    def start_again(self, attempt: int) -> None:
-        """Forget what it was doing; the peak of its memory stays, and how it failed in the attempt before.
-
-        Args:
-            attempt: The number of the attempt before.
-        """
+    def start_again(self) -> None:
+        """Forget what it was doing; the peak of its memory stays, and how it failed in the attempt before."""
         if self.problem:
-            self.before = f"{self.state} in attempt {attempt + 1}: {last_line(self.problem)}"
+            self.before = f"{self.state} in attempt {self.failed_in + 1}: {last_line(self.problem)}"
         self.state, self.problem, self.waiting_for = "waiting", "", ""
         self.rows, self.memory = 0, 0
         self.rows_per_second = self.cpus = self.seconds = 0.0
@@ -63,7 +61,7 @@ class NodeView:
     def as_dict(self) -> dict[str, Any]:
         """Return all but the version, as JSON has it."""
         known = {**vars(self), "rows_per_second": round(self.rows_per_second, 1), "cpus": round(self.cpus, 2)}
-        del known["version"]
+        del known["version"], known["failed_in"]
         return known
 
 

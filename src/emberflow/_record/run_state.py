@@ -101,7 +101,7 @@ class RunState:
 
     @_on.register
     def _(self, event: AttemptStarted) -> None:
-        before, self.attempt = self.attempt, event.attempt
+        self.attempt = event.attempt
         self.status = "starting"
         self._reached = {"planned"}
         # The same attempt again, in another way: where Spark refuses barriers, for example.
@@ -111,13 +111,16 @@ class RunState:
         self.phases = [each for each in self.phases if each not in again]
         self._waiting_to_join, self._waiting_to_be_ready = set(self.nodes), set(self.nodes)
         for node in self.nodes.values():
-            node.start_again(before)
-            node.version = self.version
+            if node.state not in FAILED:  # those are shown as failed until their new task has joined
+                node.start_again()
+                node.version = self.version
         self._head = self.version
 
     @_on.register
     def _(self, event: NodeJoined) -> None:
         node = self._node(event.rank)
+        if node.state in FAILED:
+            node.start_again()
         node.host, node.state = event.host, "starting"
         self._waiting_to_join.discard(event.rank)
         if not self._waiting_to_join:
@@ -125,6 +128,10 @@ class RunState:
 
     @_on.register
     def _(self, event: NodeReady) -> None:
+        if self._is_parallel:  # it waits neither for rows nor for others
+            self._node(event.rank).state = self.status = "running"
+            self._head = self.version
+            return
         self._node(event.rank).state = "ready"
         self._waiting_to_be_ready.discard(event.rank)
         if not self._waiting_to_be_ready:
@@ -191,6 +198,7 @@ class RunState:
         node.state, node.problem, node.seconds = event.ending, event.problem, event.seconds
         node.host = node.host or event.host
         if is_first_failure:
+            node.failed_in = self.attempt
             text = f"{node.role} {node.rank} {event.ending}: {last_line(event.problem)}"
             self._mark(event.t, "loss", text, event.rank)
 
@@ -271,10 +279,15 @@ class RunState:
         node.version = self.version
         return node
 
+    @property
+    def _is_parallel(self) -> bool:
+        return self.started is not None and self.started.kind == "parallel"
+
     def _reach(self, phase: str, t: float) -> None:
         if phase not in self._reached:
             self._reached.add(phase)
-            self.phases.append({"attempt": self.attempt, "name": phase, "t": round(t, 3)})
+            if not self._is_parallel:  # its tasks begin one after the other: they share no start
+                self.phases.append({"attempt": self.attempt, "name": phase, "t": round(t, 3)})
         self._head = self.version
 
     def _mark(self, t: float, kind: str, text: str, rank: int) -> None:

@@ -37,6 +37,14 @@ class NodeMonitor:
 
     What the node reports goes to the driver, or is kept in `metrics` where there is none; all else becomes an event.
 
+    Args:
+        child: The node.
+        driver: The connection to the driver, if there is one.
+        forward_logs: Whether the driver gets the node's output.
+        heartbeat_limit: Seconds after which a silent node is given up.
+        log_copy: What of its output goes to the executor's log.
+        listener: Gets what the driver would get, where there is no driver to decide anything.
+
     Attributes:
         events: What the task has to handle.
         is_over: Set when the node has ended, or the driver has told this task to end.
@@ -52,6 +60,7 @@ class NodeMonitor:
         forward_logs: bool,
         heartbeat_limit: float = EXCHANGE_TIMEOUT,
         log_copy: LogCopy = "all",
+        listener: Callable[[Message], object] | None = None,
     ) -> None:
         self.events: queue.Queue[TaskEvent] = queue.Queue()
         self.is_over = threading.Event()
@@ -60,7 +69,9 @@ class NodeMonitor:
         self.metrics: MetricLog[MetricReport] = MetricLog(total_limit=KEPT_METRICS)
         self._child = child
         self._driver = driver
-        self._log = NodeLog(log_copy, self._forward if forward_logs and driver is not None else None)
+        self._listener = listener
+        has_listener = driver is not None or listener is not None
+        self._log = NodeLog(log_copy, self._forward if forward_logs and has_listener else None)
         self._sending = threading.Lock()
         self._log_drained = threading.Event()
         self._heartbeat = Heartbeat(heartbeat_limit, lambda: self.send_to_node(Ping()))
@@ -100,10 +111,12 @@ class NodeMonitor:
             send(self._child.control, message)
 
     def send_to_driver(self, message: Message) -> None:
-        """Send a message to the driver, if it can be reached."""
+        """Send a message to the driver, if it can be reached, or to who listens in its place."""
         if self._driver is not None:
             with suppress(OSError), self._sending:
                 send(self._driver, message)
+        elif self._listener is not None:
+            self._listener(message)
 
     def drain_log(self, timeout: float) -> None:
         """Wait until everything that the node printed is read: when all processes that may print have ended."""
@@ -178,6 +191,7 @@ class NodeMonitor:
                 self.send_to_driver(ProbeAnswer(self.state()))
             case MetricReport() if self._driver is None:
                 self.metrics.add((), message.values, message)
+                self.send_to_driver(message)
             case MetricReport() | RowsTaken():
                 self.send_to_driver(message)
             case _:

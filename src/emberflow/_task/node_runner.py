@@ -39,6 +39,7 @@ from emberflow._task.gpus import GpuMonitor
 from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.node_outcomes import NodeOutcomes
 from emberflow._task.node_process import NodeProcess, running_node
+from emberflow._task.report_sender import ReportSender
 from emberflow._task.row_writer import RowWriter
 from emberflow._task.startup_exchange import startup_facts
 from emberflow._task.stream_windows import WindowSteps
@@ -59,6 +60,7 @@ class NodeRunner:
         row_writer: Brings its rows, if it has any.
         values: Brings a large value to the driver.
         on_joined: Called once all nodes have met, when your function may begin.
+        reports: Gets what the node reports, where no driver decides anything.
 
     Attributes:
         value: The file with what your function returned, once it has.
@@ -70,12 +72,14 @@ class NodeRunner:
         row_writer: RowWriter | None = None,
         values: ValueClient | None = None,
         on_joined: Callable[[], None] = lambda: None,
+        reports: ReportSender | None = None,
     ) -> None:
         self.value: IO[bytes] | None = None
         self._spec = spec
         self._row_writer = row_writer
         self._values = values
         self._on_joined = on_joined
+        self._reports = reports
         self._window_steps = WindowSteps(spec.plan)
         self._state = NodeState.STARTING
         self._plan = spec.plan
@@ -108,9 +112,11 @@ class NodeRunner:
         held = () if driver is None else (driver.fileno(),)
         with (
             running_node(self._folder, environment, held, watched, warm) as child,
-            _monitored(child, driver, self._plan) as monitor,
+            _monitored(child, driver, self._plan, self._reports) as monitor,
             self._gpus_monitored(),
-            usage_reported(monitor, self._outcomes, len(self._plan.nodes)),
+            usage_reported(
+                monitor, self._outcomes, self._reports.tasks if self._reports else len(self._plan.nodes)
+            ),
             closing(self._exchange(monitor, all_gather)) as exchange,
         ):
             monitor.state = self._current_state
@@ -307,8 +313,11 @@ class NodeRunner:
 
 
 @contextmanager
-def _monitored(child: NodeProcess, driver: "socket.socket | None", plan: RunPlan) -> Iterator[NodeMonitor]:
-    monitor = NodeMonitor(child, driver, plan.forward_logs, plan.exchange_timeout, plan.log_copy)
+def _monitored(
+    child: NodeProcess, driver: "socket.socket | None", plan: RunPlan, reports: ReportSender | None
+) -> Iterator[NodeMonitor]:
+    listener = reports.send if reports else None
+    monitor = NodeMonitor(child, driver, plan.forward_logs, plan.exchange_timeout, plan.log_copy, listener)
     try:
         yield monitor
     finally:

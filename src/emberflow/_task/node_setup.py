@@ -26,6 +26,7 @@ from emberflow._task.gpu_locks import lock
 from emberflow._task.gpus import claimed_by_nvml, gpu_environment, gpu_identity, visible_devices
 from emberflow._task.node_outcomes import NodeOutcomes
 from emberflow._task.node_runner import NodeRunner
+from emberflow._task.report_sender import ReportSender
 from emberflow._task.row_writer import RowWriter
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValueClient
@@ -58,6 +59,7 @@ class Surroundings:
         watched: Descriptors of processes that the node must not outlive.
         all_gather: Spark's exchange among the tasks of a stage; None where nodes meet at the driver only.
         tf_port: TensorFlow's port, where a cluster manager has told it to all tasks.
+        reports: Gets what the node reports, where no driver decides anything.
     """
 
     host: str
@@ -66,6 +68,7 @@ class Surroundings:
     watched: tuple[int, ...] = ()
     all_gather: AllGather | None = None
     tf_port: int = 0
+    reports: ReportSender | None = None
 
 
 def run_node(
@@ -120,11 +123,13 @@ def run_node(
             outcome = NodeOutcomes(node_spec).refusal(error)
             if driver is not None:
                 send(driver, outcome)
+            elif surroundings.reports is not None:
+                surroundings.reports.send(outcome)
             return outcome, None
         row_writer = _row_writer(spec, me, rows, folder) if spec.data.names and me.trains else None
         if row_writer is not None:
             held.callback(row_writer.close)
-        runner = NodeRunner(node_spec, row_writer, values, on_joined)
+        runner = NodeRunner(node_spec, row_writer, values, on_joined, surroundings.reports)
         environment = _environment(plan, me) | gpu_environment(node_spec.devices)
         outcome = runner.run(environment, driver, surroundings.watched, surroundings.all_gather, spec.warm)
         return outcome, runner.value

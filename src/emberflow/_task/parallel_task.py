@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from emberflow._plan.roles import Node
 from emberflow._task.node_setup import Surroundings, run_node
 from emberflow._task.node_task import gpu_addresses, held_pidfds, outcome_rows
+from emberflow._task.report_sender import ReportSender
 from emberflow._task.task_spec import TaskSpec
 from emberflow._task.value_client import ValueClient
 
@@ -17,24 +18,38 @@ if TYPE_CHECKING:
 PARALLEL_SCHEMA = "task long, part long, outcome string, value binary"
 
 
-def run_parallel_task(orders: TaskSpec, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Run one node; yield how it ended, and its value in chunks. A failure is an outcome, not an error here."""
+def run_parallel_task(
+    orders: TaskSpec, tasks: int, batches: "Iterator[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """Run one node; yield how it ended, and its value in chunks. A failure is an outcome, not an error here.
+
+    Args:
+        orders: What all tasks are sent.
+        tasks: How many they are.
+        batches: The single row for which Spark started this task.
+    """
     import pyarrow as pa
     from pyspark import TaskContext
 
-    for _ in batches:  # the single row for which Spark started this task
+    for _ in batches:
         pass
     context: Any = TaskContext.get()
     number = context.partitionId()
     me = Node(rank=0, role="chief", index=number)
     spec = dataclasses.replace(orders, plan=dataclasses.replace(orders.plan, nodes=(me,)))
     values = ValueClient(spec.values, spec.plan, spec.key, number, is_late=True)
-    with closing(values), ExitStack() as held:
+    host = _own_host()
+    with (
+        closing(values),
+        closing(ReportSender(spec, number, host, tasks)) as reports,
+        ExitStack() as held,
+    ):
         surroundings = Surroundings(
-            host=_own_host(),
+            host=host,
             gpu_addresses=gpu_addresses(context, spec.plan, me),
             watched=held_pidfds(held),
             all_gather=lambda message: [message],  # there is no other task to wait for
+            reports=reports,
         )
         outcome, value = run_node(spec, me, surroundings, None, iter(()), values)
     with value or nullcontext():

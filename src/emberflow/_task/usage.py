@@ -1,7 +1,6 @@
 """What a node uses of its host, told to the driver at intervals: memory, processors, GPUs."""
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from emberflow._plan.telling import usage_interval
 from emberflow._protocol.driver_messages import NodeUsage
+from emberflow._repeating import repeated
 from emberflow._task.node_monitor import NodeMonitor
 from emberflow._task.node_outcomes import NodeOutcomes
 
@@ -25,30 +25,30 @@ def usage_reported(monitor: NodeMonitor, outcomes: NodeOutcomes, nodes: int) -> 
         outcomes: Has what is seen of the node's GPUs.
         nodes: How many nodes the run has.
     """
-    over = threading.Event()
-    thread = threading.Thread(
-        target=_report, args=(monitor, outcomes, usage_interval(nodes), over), daemon=True
-    )
-    thread.start()
-    try:
+    reporter = _Reporter(monitor, outcomes)
+    with repeated(reporter.report, usage_interval(nodes), "emberflow-usage"):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
-def _report(monitor: NodeMonitor, outcomes: NodeOutcomes, interval: float, over: threading.Event) -> None:
-    before: tuple[float, float] | None = None
-    while not over.wait(interval):
-        found = _used(monitor.pid)
+class _Reporter:
+    """Remembers what it saw last: processors are those kept busy since then."""
+
+    def __init__(self, monitor: NodeMonitor, outcomes: NodeOutcomes) -> None:
+        self._monitor = monitor
+        self._outcomes = outcomes
+        self._before: tuple[float, float] | None = None
+
+    def report(self) -> None:
+        """Report what the node uses now, if it is there."""
+        found = _used(self._monitor.pid)
         if found is None:
-            continue
+            return
         memory, seconds = found
-        now = time.monotonic()
+        now, before = time.monotonic(), self._before
         cpus = (seconds - before[1]) / (now - before[0]) if before else 0.0
-        before = now, seconds
-        gpus = outcomes.gpu_monitor.seen() if outcomes.gpu_monitor else []
-        monitor.send_to_driver(NodeUsage(memory, round(max(cpus, 0.0), 2), tuple(gpus)))
+        self._before = now, seconds
+        gpus = self._outcomes.gpu_monitor.seen() if self._outcomes.gpu_monitor else []
+        self._monitor.send_to_driver(NodeUsage(memory, round(max(cpus, 0.0), 2), tuple(gpus)))
 
 
 def _used(pid: int | None) -> tuple[int, float] | None:

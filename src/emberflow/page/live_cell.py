@@ -1,13 +1,13 @@
 """The live cell of a notebook: a run, shown in place of a bar and updated while it goes on."""
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from emberflow._plan import deadlines
 from emberflow._record.recorder import Recorder
+from emberflow._repeating import repeated
 from emberflow.page.cell import cell_html
 
 
@@ -29,15 +29,11 @@ def cell_shown(recorder: Recorder, *, wanted: bool) -> Iterator[None]:
     if not wanted or not is_notebook():
         yield
         return
-    over = threading.Event()
     cell = _Cell(recorder)
-    thread = threading.Thread(target=cell.follow, args=(over,), name="emberflow-cell", daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(cell.update, deadlines.CELL_INTERVAL, "emberflow-cell"):
+            yield
     finally:
-        over.set()
-        thread.join()
         cell.update()
 
 
@@ -51,11 +47,6 @@ class _Cell:
         self._html: Any = HTML
         self._shown = 0
         self._handle: Any = display(HTML("<i>starting</i>"), display_id=True)
-
-    def follow(self, over: threading.Event) -> None:
-        """Update until it is over."""
-        while not over.wait(deadlines.CELL_INTERVAL):
-            self.update()
 
     def update(self) -> None:
         """Show what is new, if anything is."""
