@@ -103,18 +103,26 @@ def live(address: tuple[str, int], nodes: list[Node], failing: int, columns: int
     """Be many nodes, from their dialling to their end."""
     facts = facts_of(nodes, columns)
     with contextlib.ExitStack() as held:
-        channels = []
-        for node in nodes:
-            sock = held.enter_context(dial(address, KEY, node.rank, f"host-{node.rank}", WITHIN))
-            assert is_admitted(sock, WITHIN)
-            sock.settimeout(WITHIN)
-            channels.append((node, Channel(sock)))
+        channels = joined(address, nodes, held)
         with contextlib.suppress(EOFError, OSError, _QuitError):
-            _start_up(channels, facts, traffic)
-            _train(channels, failing)
+            start_up(channels, facts, traffic)
+            end(channels, failing)
 
 
-def _start_up(channels: list[tuple[Node, Channel]], facts: list[StartupFacts], traffic: Traffic) -> None:
+def joined(
+    address: tuple[str, int], nodes: list[Node], held: contextlib.ExitStack
+) -> list[tuple[Node, Channel]]:
+    """Return the connections of nodes that have joined; they close with `held`."""
+    channels = []
+    for node in nodes:
+        sock = held.enter_context(dial(address, KEY, node.rank, f"host-{node.rank}", WITHIN))
+        assert is_admitted(sock, WITHIN)
+        sock.settimeout(WITHIN)
+        channels.append((node, Channel(sock)))
+    return channels
+
+
+def start_up(channels: list[tuple[Node, Channel]], facts: list[StartupFacts], traffic: Traffic) -> None:
     """Get ready, and exchange facts with the others; the last of these nodes reads what it was told."""
     started = time.monotonic()
     for (_, channel), mine in zip(channels, facts, strict=True):
@@ -128,7 +136,7 @@ def _start_up(channels: list[tuple[Node, Channel]], facts: list[StartupFacts], t
         Shards.from_json(text)
 
 
-def _train(channels: list[tuple[Node, Channel]], failing: int) -> None:
+def end(channels: list[tuple[Node, Channel]], failing: int = -1) -> None:
     """Wait for the others, say how it ended."""
     for node, channel in channels:
         fails = node.rank == failing
@@ -187,6 +195,19 @@ def allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard >= 0 else count, hard))
 
 
+def plan_of(nodes: int) -> RunPlan:
+    """Return the plan of a run with so many workers."""
+    return RunPlan(
+        run_id="thousand",
+        nodes=assign_roles(nodes),
+        rendezvous="driver",
+        driver_address=None,
+        start_timeout=WITHIN,
+        forward_logs=True,
+        python=(sys.version_info[0], sys.version_info[1]),
+    )
+
+
 def run_nodes(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]:
     """Run an attempt of `count` nodes to its end; return what it took, or raise its error.
 
@@ -194,15 +215,7 @@ def run_nodes(count: int, failing: int = -1, columns: int = 0) -> dict[str, Any]
     """
     allow_open_files(count + 500)
     started, cpu = time.monotonic(), time.process_time()
-    plan = RunPlan(
-        run_id="thousand",
-        nodes=assign_roles(count),
-        rendezvous="driver",
-        driver_address=None,
-        start_timeout=WITHIN,
-        forward_logs=True,
-        python=(sys.version_info[0], sys.version_info[1]),
-    )
+    plan = plan_of(count)
     with contextlib.closing(Hub("127.0.0.1", KEY, count)) as hub:
         job = EndedJob(hub.events)
         spawning = multiprocessing.get_context("spawn")
