@@ -1,6 +1,6 @@
 """What does the record of a run cost?
 
-Two workers on ``local-cluster[2,1,1024]`` that report a metric 50 times per second each for 15 seconds, recorded on
+Two workers on ``local-cluster[2,1,1024]`` that report a metric 50 times per second each for 20 seconds, recorded on
 local disk. Measured is what the driver spends on it: the seconds in which its thread notes events, and the CPU
 seconds of the thread that writes them, over the seconds of the run: of each of three runs. A run without a record is
 measured beside them. ``python -m benchmarks.record [SECONDS]``
@@ -18,7 +18,7 @@ from benchmarks.warm import session
 from emberflow._record.record_writer import RecordWriter
 from emberflow._record.recorder import Recorder
 
-SECONDS = 15.0
+SECONDS = 20.0
 RUNS = 3
 PER_SECOND = 50
 
