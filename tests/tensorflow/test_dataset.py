@@ -1,9 +1,12 @@
 """Datasets over spools: every row once, orders, resume, tensors of every kind."""
 
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,6 +16,7 @@ from emberflow._feed.padding import PadOptions
 from emberflow._feed.position import Position
 from emberflow._feed.shards import merge_shards
 from emberflow._feed.spool import Spool, SpoolWriter
+from emberflow._feed.window_source import dataset_of_windows
 from emberflow.errors import ConfigError, DataError
 
 tf = pytest.importorskip("tensorflow")
@@ -41,12 +45,20 @@ def shards_of(
     return shards
 
 
-def split_ids(sizes: list[int]) -> list[list[Any]]:
-    """Rows 0, 1, 2, ... over ranks of these sizes, in batches of at most seven, the later keys first."""
+def split_ids(sizes: list[int], width: int = 0) -> list[list[Any]]:
+    """Rows 0, 1, 2, ... over ranks of these sizes, in batches of at most seven, the later keys first.
+
+    Each row has so many more bytes, all of them its number.
+    """
+
+    def rows(ids: list[int]) -> Any:
+        more = {"wide": pa.array([bytes([each]) * width for each in ids])} if width else {}
+        return batch_of(ids, **more)
+
     parts, start = [], 0
     for size in sizes:
         ids = list(range(start, start + size))
-        parts.append([batch_of(ids[at : at + 7]) for at in range(0, size, 7)][::-1])
+        parts.append([rows(ids[at : at + 7]) for at in range(0, size, 7)][::-1])
         start += size
     return parts
 
@@ -82,11 +94,16 @@ def test_a_seed_gives_the_same_orders_again_whatever_order_the_rows_came_in(tmp_
     assert [row for batch in ids_of(plain) for row in batch] == list(range(20))
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_resume_goes_on_at_the_exact_row_after_every_step(tmp_path: Path, shuffle: bool) -> None:
+WIDE = 1 << 20  # bytes of a row of which a window holds one batch
+
+
+@pytest.mark.parametrize(("shuffle", "width"), [(True, 0), (False, 0), (True, WIDE)])
+def test_resume_goes_on_at_the_exact_row_after_every_step(tmp_path: Path, shuffle: bool, width: int) -> None:
     options: dict[str, Any] = {"batch_size": 5, "seed": 2, "shuffle": shuffle}
-    for shard in shards_of(tmp_path, split_ids([23, 11])):
+    for shard in shards_of(tmp_path, split_ids([23, 11], width)):
         straight = make_dataset(shard, DatasetOptions(**options))
+        assert straight.epochs is not None
+        assert straight.epochs.one_batch_windows == bool(width)
         steps = straight.epochs.plan.steps
         positions, batches = [straight.position()], []
         for _ in range(2):
@@ -108,8 +125,9 @@ def test_resume_goes_on_at_the_exact_row_after_every_step(tmp_path: Path, shuffl
                 assert ids_of(resumed.dataset) == batches[steps:]
 
 
-def test_resume_with_another_batch_size_takes_what_is_left(tmp_path: Path) -> None:
-    shards = shards_of(tmp_path, split_ids([23, 11]))
+@pytest.mark.parametrize("width", [0, WIDE])
+def test_resume_with_another_batch_size_takes_what_is_left(tmp_path: Path, width: int) -> None:
+    shards = shards_of(tmp_path, split_ids([23, 11], width))
     position: Position | None = None
     seen: list[int] = []
     for size, steps in [(5, 2), (3, 2), (4, 99)]:
@@ -126,6 +144,49 @@ def test_resume_with_another_batch_size_takes_what_is_left(tmp_path: Path) -> No
     assert sorted(seen) == list(range(34))
     assert position is not None
     assert (position.epoch, position.step, position.earlier) == (1, 0, ())
+
+
+def test_wide_rows_come_whole_and_in_batches_of_their_own(tmp_path: Path) -> None:
+    (shard,) = shards_of(tmp_path, split_ids([13], WIDE))
+    for dtypes in ({}, {"wide": "uint8"}):
+        batches = list(make_dataset(shard, DatasetOptions(batch_size=5, dtypes=dtypes)).dataset)
+        assert sorted(len(batch["id"]) for batch in batches) == [4, 4, 5]
+        for batch in batches:
+            rows = batch["wide"].numpy()
+            for number, row in zip(batch["id"].numpy(), rows, strict=True):
+                assert bytes(row) == bytes([number]) * WIDE
+
+
+@pytest.mark.parametrize("width", [0, WIDE])
+def test_two_iterators_at_once_are_two_epochs(tmp_path: Path, width: int) -> None:
+    (shard,) = shards_of(tmp_path, split_ids([12], width))
+    dataset = make_dataset(shard, DatasetOptions(batch_size=5)).dataset
+    seen: list[list[int]] = [[], []]
+    for pair in zip(dataset, dataset, strict=True):
+        for rows, batch in zip(seen, pair, strict=True):
+            rows.extend(batch["id"].numpy().tolist())
+    assert [sorted(rows) for rows in seen] == [list(range(12))] * 2
+    assert seen[0] != seen[1]
+
+
+def test_an_iterator_that_is_dropped_ends_its_generator() -> None:
+    ended: list[int] = []
+
+    def windows() -> Iterator[tuple[object, ...]]:
+        try:
+            for number in range(1000):
+                yield (np.array([number]),)
+        finally:
+            ended.append(number)
+
+    dataset = dataset_of_windows(windows, [tf.TensorSpec([None], tf.int64)]).map(lambda number: number + 1)
+    gc.collect()
+    iterator = iter(dataset)
+    assert next(iterator).numpy().tolist() == [1]
+    del iterator
+    assert len(ended) == 1  # some elements further: tf.data reads ahead
+    assert [int(number[0]) for number in dataset] == list(range(1, 1001))
+    assert ended[1:] == [999]
 
 
 @pytest.mark.fault

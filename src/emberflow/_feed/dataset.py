@@ -173,7 +173,9 @@ def make_dataset(shard: Shard, options: DatasetOptions, progress: Progress | Non
     )
     consumed = ConsumedTag(epochs.first_tag)
     return TrackedDataset(
-        dataset=make_batches(epochs.windows, groups, arrange, consumed, plan.steps),
+        dataset=make_batches(
+            epochs.windows, groups, arrange, consumed, plan.steps, one_batch_windows=epochs.one_batch_windows
+        ),
         epochs=epochs,
         consumed=consumed,
     )

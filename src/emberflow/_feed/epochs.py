@@ -173,6 +173,11 @@ class Epochs:
         self._is_over = False
 
     @property
+    def one_batch_windows(self) -> bool:
+        """Whether each window is one batch: rows are so wide, or so few, that a window has no more of them."""
+        return self._window * self.plan.steps < 2 * max(1, self.plan.rows)
+
+    @property
     def is_short(self) -> bool:
         """Whether the first iteration begins in the middle of an epoch."""
         return not self._first.is_whole
@@ -222,7 +227,8 @@ class Epochs:
     def _spans(self, segment: EpochSegment) -> Iterator[tuple[int, int]]:
         """Yield runs of steps whose rows make up a window."""
         rows = max(1, segment.rows - segment.first_row)
-        count = max(1, min(WINDOW_STEPS, self._window * segment.steps // rows))
+        most = 1 if self.one_batch_windows else WINDOW_STEPS
+        count = max(1, min(most, self._window * segment.steps // rows))
         for first in range(segment.done, segment.steps, count):
             yield first, min(first + count, segment.steps)
 
