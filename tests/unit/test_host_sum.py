@@ -72,6 +72,26 @@ def test_averages_in_buckets_go_through_memory_too() -> None:
             ] * 2
 
 
+@pytest.mark.parametrize(("weights", "expected"), [((2.0, 1.0), 13.0), ((3.0, 0.0), 10.0), ((0.0, 0.0), 0.0)])
+@pytest.mark.parametrize("sizes", [(150_000, 7, 100_001), (3, 65_600, 200_000)])
+def test_weights_of_one_host_go_with_the_first_part(
+    weights: tuple[float, ...], expected: float, sizes: tuple[int, ...]
+) -> None:
+    def work(ring: Ring) -> list[Array]:
+        value = 10.0 + 9.0 * ring.rank if weights[ring.rank] else np.nan
+        head = np.array([weights[ring.rank], 5.0], np.float32)
+        return ring.average_arrays(head, [np.full(size, value, np.float32) for size in sizes])
+
+    with joined(2, hosts=["a", "a"]) as rings:
+        counted = [Counted(ring) for ring in rings]
+        for totals, *averages in on_all(rings, work):
+            assert totals.tolist() == [sum(weights), 10.0]
+            assert [(len(array), np.unique(array).tolist()) for array in averages] == [
+                (size, [expected]) for size in sizes
+            ]
+        assert {each.bytes for each in counted} == {0}  # not even the weights go over sockets
+
+
 def test_large_numbers_of_one_host_are_not_sent() -> None:
     with joined(3, hosts=["a"] * 3) as rings:
         counted = [Counted(ring) for ring in rings]

@@ -8,6 +8,7 @@ Either sends (members - 1) / members of the vector, as in a ring, which takes me
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,8 @@ def distances(members: int) -> list[int]:
     return [1 << place for place in range((members - 1).bit_length())]
 
 
-def reduce_rounds(member: int, members: int) -> list[Round]:
+@lru_cache
+def reduce_rounds(member: int, members: int) -> tuple[Round, ...]:
     """Return the rounds of a reduce-scatter: received blocks are added, and at the end ``member`` has its own sum.
 
     >>> [(each.sent, each.received) for each in reduce_rounds(0, 3)]
@@ -46,10 +48,11 @@ def reduce_rounds(member: int, members: int) -> list[Round]:
         sent = tuple((member + distance + place) % members for place in range(count))
         received = tuple((member + place) % members for place in range(count))
         rounds.append(Round(link=link, sent=sent, received=received))
-    return rounds
+    return tuple(rounds)
 
 
-def gather_rounds(member: int, members: int) -> list[Round]:
+@lru_cache
+def gather_rounds(member: int, members: int) -> tuple[Round, ...]:
     """Return the rounds of an all-gather: ``member`` starts with its own block, and has all at the end.
 
     >>> [(each.sent, each.received) for each in gather_rounds(0, 3)]
@@ -61,7 +64,7 @@ def gather_rounds(member: int, members: int) -> list[Round]:
         sent = tuple((member - place) % members for place in range(count))
         received = tuple((member - distance - place) % members for place in range(count))
         rounds.append(Round(link=link, sent=sent, received=received))
-    return rounds
+    return tuple(rounds)
 
 
 def spans(blocks: Sequence[int], starts: Sequence[int]) -> list[tuple[int, int]]:

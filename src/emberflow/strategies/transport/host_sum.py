@@ -56,15 +56,37 @@ class HostSum:
             between(self._leaders)
         self._spread(whole, tag)
 
+    @property
+    def has_everyone(self) -> bool:
+        """Whether all ranks are on this host."""
+        return self._hosts == 1
+
+    def average(self, packing: Packing, whole: Array, tag: int) -> None:
+        """Write the sum over all ranks of this host into `whole`; divide all but the first array by its first number.
+
+        That is the sum of the weights, which takes no exchange of its own this way.
+        """
+        self._sum_on_host(packing, whole, tag, 1.0, head=packing.first)
+
     def _sum_on_host(
-        self, packing: Packing, whole: Array, tag: int, divisor: float, *, collects: bool = True
+        self,
+        packing: Packing,
+        whole: Array,
+        tag: int,
+        divisor: float,
+        *,
+        collects: bool = True,
+        head: int = 0,
     ) -> None:
         parts = self._parts_of(whole)
         rooms = [self._next_room(whole, part) for part in parts]
         mine = self._host.place
         for now in range(-1, len(parts) + 1):
+            if now == 1 and head:
+                np.copyto(whole[:head], rooms[0][0][:head])
+                divisor = float(whole[0])
             if now >= 1 and collects:
-                self._collect(rooms[now - 1], whole[parts[now - 1]], divisor)
+                self._collect(rooms[now - 1], whole[parts[now - 1]], divisor, head if now == 1 else 0)
             if 0 <= now < len(parts):
                 self._add_slice(rooms[now])
             if now + 1 < len(parts):
@@ -100,9 +122,10 @@ class HostSum:
             if place != self._host.place:
                 np.add(total, room[mine], out=total)
 
-    def _collect(self, rooms: list[Array], out: Array, divisor: float) -> None:
+    def _collect(self, rooms: list[Array], out: Array, divisor: float, begin: int) -> None:
         for place, room in enumerate(rooms):
             each = self._slice(out.size, place)
+            each = slice(max(each.start, begin), max(each.stop, begin))
             divide(room[each], divisor, out[each])
 
     def _slice(self, size: int, place: int) -> slice:

@@ -38,18 +38,27 @@ class Packing:
         """A number that differs where arrays have other sizes."""
         return sum((place + 1) * array.size for place, array in enumerate(self._arrays))
 
+    @property
+    def first(self) -> int:
+        """How many elements of the buffer the first array takes."""
+        return self._starts[1]
+
     def copy_into(self, out: Array, begin: int = 0) -> None:
         """Copy the part of the buffer that begins here and is as long as `out`."""
-        end = begin + out.size
-        for array, weight, start in zip(self._arrays, self._weights, self._starts, strict=False):
-            first, last = max(begin, start), min(end, start + array.size)
-            if first < last:
-                flat = array.reshape(-1)[first - start : last - start]
-                _copy(flat, out[first - begin : last - begin], weight)
-        for array, start, after in zip(self._arrays, self._starts, self._starts[1:], strict=False):
-            first, last = max(begin, start + array.size), min(end, after)
-            if first < last:
-                out[first - begin : last - begin] = 0  # gaps are added too, and undefined bytes may be NaN
+        stop = begin + out.size
+        for place, (array, weight) in enumerate(zip(self._arrays, self._weights, strict=True)):
+            start, after = self._starts[place], self._starts[place + 1]
+            if after <= begin or stop <= start:
+                continue
+            flat, end = array.reshape(-1), start + array.size
+            if start < begin or stop < end:
+                flat = flat[max(begin - start, 0) : max(stop - start, 0)]
+            at = max(start - begin, 0)
+            _copy(flat, out[at : at + flat.size], weight)
+            if end < after:
+                out[max(end - begin, 0) : after - begin] = (
+                    0  # gaps are added too, and undefined bytes may be NaN
+                )
 
     def new_buffer(self, pool: BufferPool) -> tuple[Array, list[Array]]:
         """Return a buffer whose content is undefined, and in it an aligned view of each array's shape."""

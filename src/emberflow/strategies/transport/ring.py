@@ -119,14 +119,25 @@ class Ring:
         self, head: Array, arrays: Sequence[Array], residuals: Residuals | None = None
     ) -> list[Array]:
         """Return the sum of `head` and the averages of arrays of one type, weighted by the first number of `head`."""
-        if residuals is not None or sum(array.nbytes for array in arrays) >= _HEAD_APART:
+        size = sum(array.nbytes for array in arrays)
+        host_sum = self._host_sum
+        if residuals is None and host_sum is not None and host_sum.has_everyone and size >= host_sum.least:
+            return self._average_on_host(host_sum, head, arrays)
+        if residuals is not None or size >= _HEAD_APART:
             (totals,) = self.sum_arrays([head])
             return [totals, *self.average_bucket(arrays, head, totals, 0, residuals)]
-        weights = [1.0] + [float(head[0])] * len(arrays)
-        with np.errstate(over="ignore", invalid="ignore"):  # as in TensorFlow: gradients may overflow
-            totals, *averages = self._sum(Packing([head, *arrays], arrays[0].dtype, weights))
+        with _overflowing():
+            totals, *averages = self._sum(_with_head(head, arrays))
             for average in averages:
                 divide(average, float(totals[0]))
+        return [totals.astype(head.dtype), *averages]
+
+    def _average_on_host(self, host_sum: HostSum, head: Array, arrays: Sequence[Array]) -> list[Array]:
+        self._check()
+        packing = _with_head(head, arrays)
+        whole, (totals, *averages) = packing.new_buffer(self._pool)
+        with self._links_in_use, _overflowing():
+            host_sum.average(packing, whole, packing.shapes)
         return [totals.astype(head.dtype), *averages]
 
     def average_bucket(
@@ -136,7 +147,7 @@ class Ring:
         packing = Packing(arrays, arrays[0].dtype, [float(head[0])] * len(arrays))
         rounds = residuals is not None and packing.dtype == np.float32 and packing.size >= _LEAST_ROUNDED
         residual = residuals.of(bucket, packing.size) if residuals is not None and rounds else None
-        with np.errstate(over="ignore", invalid="ignore"):
+        with _overflowing():
             return self._sum(packing, bucket, float(totals[0]), residual)
 
     def all_gather(self, array: Array, tag: int = 0) -> list[Array]:
@@ -199,3 +210,13 @@ class Ring:
     def _check(self) -> None:
         if self.peers.failure is not None:
             raise self.peers.failure
+
+
+def _with_head(head: Array, arrays: Sequence[Array]) -> Packing:
+    """Pack arrays of one type behind `head`, whose first number is their weight."""
+    return Packing([head, *arrays], arrays[0].dtype, [1.0] + [float(head[0])] * len(arrays))
+
+
+def _overflowing() -> np.errstate:
+    """Let gradients overflow without a warning, as in TensorFlow."""
+    return np.errstate(over="ignore", invalid="ignore")
