@@ -20,7 +20,7 @@ RANKS = (2, 8, 64, 1000)
 SIZES = {"8 bytes": 8, "4 MB": 4 << 20}
 SMALL = 1 << 14
 
-Schedule = list[Round]
+Schedule = tuple[Round, ...]
 
 
 def main() -> None:
