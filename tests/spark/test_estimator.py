@@ -337,7 +337,8 @@ def test_a_loss_that_turns_nan_names_the_step_and_the_column(
 
     bad = F.when(F.col("id") == 5, F.lit(float("nan"))).otherwise(F.col("width"))
     rows = flower_rows(spark_cluster).withColumn("width", bad)
-    estimator(epochs=1, verbose=True).fit(rows)
+    # Not the model with a `relu`: on some processors TensorFlow makes a zero of NaN there, and the loss stays finite.
+    estimator(model=normalised_model, epochs=1, verbose=True).fit(rows)
     shown = capfd.readouterr().err
     assert re.search(r"\[chief 0\] The loss is not a finite number from epoch 1, step \d+ on", shown)
     assert re.search(r"Column 'width' has NaN or infinite values in 1 of the \d+ rows of rank [01]", shown)
