@@ -52,7 +52,7 @@ def test_an_event_comes_out_of_its_line_as_it_went_in(event: e.Event) -> None:
 
 def test_every_kind_of_event_has_a_name() -> None:
     assert KINDS["run_started"] is e.RunStarted
-    assert len(KINDS) == 14
+    assert len(KINDS) == 16
 
 
 def test_lines_of_another_version_or_cut_ones_are_skipped() -> None:
@@ -72,8 +72,8 @@ def test_lines_of_another_version_or_cut_ones_are_skipped() -> None:
 def test_a_run_is_folded_into_its_state() -> None:
     state = fold(succeeded())
     assert (state.status, state.attempt, state.run_id) == ("succeeded", 0, "0a1b2c3d")
-    assert [phase["name"] for phase in state.phases] == [
-        "planned", "executors", "nodes", "rows", "first step",
+    assert [phase["name"] for phase in state.start.phases] == [
+        "planned", "slots", "executors", "nodes", "rows", "first step",
     ]  # fmt: skip
     assert {node.state for node in state.nodes.values()} == {"returned"}
     assert state.nodes[1].host == "host-1"
@@ -82,6 +82,37 @@ def test_a_run_is_folded_into_its_state() -> None:
     assert len(state.series[0, 0, "val_loss"].points) == 6
     assert state.last_metrics()["loss"] < 0.2
     assert state.progress == pytest.approx(599 / 600)
+
+
+def test_a_run_that_waits_for_slots_says_for_what_and_how_long() -> None:
+    state = fold([started(), e.RunWaits(t=0.1, why="waits for 2 task slots; Spark has 0")])
+    assert state.head()["waiting"] == "waits for 2 task slots; Spark has 0"
+    state.apply(planned(2, t=0.4))
+    assert state.head()["waiting"] is None
+    seen = state.version
+    state.apply(e.RunWaits(t=0.5, why="waits for 2 of 2 task slots; run mnist 3f2a holds 2"))
+    assert state.changes(seen)["head"]["waiting"] == "waits for 2 of 2 task slots; run mnist 3f2a holds 2"
+    for event in start(2, t=9.0):
+        state.apply(event)
+    assert state.head()["waiting"] is None
+    assert [(each["name"], each["t"]) for each in state.start.phases][:3] == [
+        ("planned", 0.4), ("slots", 9.0), ("executors", 10.5),
+    ]  # fmt: skip
+    state.apply(e.AttemptFailed(t=20.0, attempt=0, problem="lost", is_restarted=True))
+    state.apply(e.RunWaits(t=20.1, why="waits for 2 task slots; Spark has 1"))
+    for event in start(2, attempt=1, t=30.0):
+        state.apply(event)
+    assert state.head()["waiting"] is None
+    assert [each["name"] for each in state.start.phases if each["attempt"] == 1] == [
+        "executors", "nodes", "rows",
+    ]  # fmt: skip
+
+
+def test_a_record_from_before_slots_were_told_is_read() -> None:
+    events = [each for each in succeeded() if not isinstance(each, e.SlotsHeld)]
+    assert [phase["name"] for phase in fold(events).start.phases] == [
+        "planned", "executors", "nodes", "rows", "first step",
+    ]  # fmt: skip
 
 
 def test_a_loss_and_a_restart_are_marked_and_nodes_begin_anew() -> None:
@@ -271,7 +302,7 @@ def test_parallel_tasks_begin_and_end_one_by_one_and_share_no_start() -> None:
     ]
     state = fold(events)
     assert [node.state for node in state.nodes.values()] == ["running", "starting", "waiting"]
-    assert (state.status, state.phases) == ("running", [])
+    assert (state.status, state.start.phases) == ("running", [])
     state.apply(e.NodeEnded(t=2.0, rank=1, ending="lost", problem="the connection has closed"))
     assert state.nodes[1].state == "lost"
     state.apply(e.NodeJoined(t=3.0, rank=1, host="c"))  # Spark runs it again
@@ -350,7 +381,7 @@ def test_the_report_of_a_result_travels_with_it(tmp_path: Path) -> None:
 
 def test_an_attempt_that_starts_in_another_way_has_one_start() -> None:
     state = fold([started(), planned(2), *start(2), *start(2, t=9.0)])
-    assert [phase["t"] for phase in state.phases if phase["name"] == "executors"] == [10.5]
+    assert [phase["t"] for phase in state.start.phases if phase["name"] == "executors"] == [10.5]
 
 
 def test_two_runs_side_by_side() -> None:
