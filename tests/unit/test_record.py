@@ -208,6 +208,41 @@ def test_what_was_thinned_last_is_there_at_the_end() -> None:
     assert next(iter(bounds.kept(e.RunEnded(t=5000.0)))) == last
 
 
+def reported(steps: range, t: float) -> list[e.Event]:
+    """Return as many reports of a loss, each followed by the rows that were taken."""
+    events: list[e.Event] = []
+    for step in steps:
+        t += 0.01
+        events.append(e.MetricsReported(t=t, rank=0, step=step, values={"loss": 1 / (step + 1)}))
+        events.append(
+            e.RowsFed(
+                t=t, rank=0, rows=10 * step, rows_per_second=9.0, waiting_for="sink", is_training=True
+            )
+        )
+    return events
+
+
+@pytest.mark.parametrize("again", [0, 1, 2, 1501])
+def test_a_long_attempt_and_its_restart_are_read_as_they_were(tmp_path: Path, again: int) -> None:
+    lost = e.AttemptFailed(t=30.0, attempt=0, problem="Worker 1 was lost", rank=1, is_restarted=True)
+    events = [started(), planned(2), *start(2), *reported(range(1502), 4.0), lost]
+    events += [*start(2, attempt=1, t=31.0), *reported(range(1000, 1000 + again), 35.0)]
+    events += [e.RunEnded(t=99.0, failure=e.RunFailure(kind="NodeLostError", problem="lost again"))]
+    live, read = fold(events), read_record(written(tmp_path, "0a1b2c3d", events))
+    assert len(live.series[0, 0, "loss"].points) == 1502 > len(read.series[0, 0, "loss"].points)
+    assert read.head() == live.head()
+    assert [each.as_dict() for each in read.nodes.values()] == [
+        each.as_dict() for each in live.nodes.values()
+    ]
+    assert _ends(read) == _ends(live)
+
+
+def _ends(state: RunState) -> dict[Any, Any]:
+    """Return the first and the last point of each series."""
+    shown = {key: series.since(0)["points"] for key, series in state.series.items()}
+    return {key: (points[0], points[-1]) for key, points in shown.items()}
+
+
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = written(tmp_path / "new" / "folder", "0a1b2c3d", succeeded())
     assert read_record(path).head() == fold(succeeded()).head()

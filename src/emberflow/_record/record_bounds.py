@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from emberflow._record.events import (
+    AttemptFailed,
     Event,
     LinesPrinted,
     MetricsReported,
@@ -50,17 +51,20 @@ class RecordBounds:
             case NodeEnded(rank=rank):
                 yield from self._tail(rank, event.t)
                 yield event
+            case AttemptFailed():  # what is held back belongs to this attempt, and so do the distances
+                yield from sorted(self._thinned_out(), key=lambda each: each.t)
+                self._metrics.begin_again()
+                self._usage.begin_again()
+                yield event
             case RunEnded():
-                yield from sorted(self._left(event.t), key=lambda each: each.t)
+                tails = [tail for rank in list(self._logs) for tail in self._tail(rank, event.t)]
+                yield from sorted([*self._thinned_out(), *tails], key=lambda each: each.t)
                 yield event
             case _:
                 yield event
 
-    def _left(self, t: float) -> Iterator[Event]:
-        yield from self._metrics.last_left_out()
-        yield from self._usage.last_left_out()
-        for rank in list(self._logs):
-            yield from self._tail(rank, t)
+    def _thinned_out(self) -> list[Event]:
+        return [*self._metrics.last_left_out(), *self._usage.last_left_out()]
 
     def _lines(self, event: LinesPrinted) -> Iterator[Event]:
         log = self._logs.setdefault(event.rank, _Log())
