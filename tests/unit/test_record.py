@@ -21,10 +21,11 @@ from emberflow._record.record_files import RecordFile, RecordReader, name_of_rec
 from emberflow._record.record_writer import RecordWriter
 from emberflow._record.recorder import Recorder
 from emberflow._record.run_state import RunState, fold
-from emberflow._record.run_summary import differences, summary_of
+from emberflow._record.run_summary import differences, metrics_in_words, summary_of
 from emberflow._record.thinning import Thinner
 from emberflow.errors import ConfigError, StorageError
-from emberflow.page.report import RunReport
+from emberflow.page.report import RunReport, write_report
+from emberflow.page.sources import brief
 from emberflow.result import Result
 from tests.unit.runs_simulated import failed, planned, restarted, start, started, succeeded
 
@@ -80,7 +81,7 @@ def test_a_run_is_folded_into_its_state() -> None:
     assert state.nodes[1].memory_peak > 1 << 30
     assert len(state.series[0, 0, "loss"].points) == 600
     assert len(state.series[0, 0, "val_loss"].points) == 6
-    assert state.last_metrics()["loss"] < 0.2
+    assert summary_of(state).metrics["loss"] < 0.2
     assert state.progress == pytest.approx(599 / 600)
 
 
@@ -151,10 +152,53 @@ def test_changes_since_a_version_are_all_that_is_new() -> None:
     json.dumps(new, allow_nan=False)
 
 
-def test_a_loss_that_is_no_number_can_be_sent() -> None:
-    state = fold([started(), e.MetricsReported(t=1.0, rank=0, step=1, values={"loss": math.nan})])
-    (series,) = state.changes()["series"]
-    assert series["points"] == [(1, 1.0, None, None)]
+@pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+def test_a_loss_that_is_no_number_is_sent_and_listed_as_text(
+    value: float, shown: str, tmp_path: Path
+) -> None:
+    options = {"workers": 2, "start_timeout": value}
+    events = [
+        started(options=options),
+        e.MetricsReported(t=1.0, rank=0, step=1, values={"loss": value, "accuracy": 0.5}),
+    ]
+    for state in (fold(events), read_record(written(tmp_path, "0a1b2c3d", events))):
+        loss, _ = state.changes()["series"]
+        assert loss["points"] == [(1, 1.0, None, shown)]
+        assert brief(state)["metrics"] == {"loss": shown, "accuracy": 0.5}
+        assert metrics_in_words(summary_of(state)) == f"loss {shown}  accuracy 0.5"
+        json.dumps([state.changes(), brief(state)], allow_nan=False)
+        write_report([state], str(tmp_path / "run.html"))
+
+
+def test_parallel_tasks_are_summed_up_by_the_best_of_them() -> None:
+    tasks = tuple(e.PlannedNode(rank=task, role="task", index=task) for task in range(4))
+    events: list[e.Event] = [started(kind="parallel"), e.RunPlanned(t=0.1, nodes=tasks)]
+    ends = [(0.9, 0.5, 30.0), (math.nan, math.inf, math.nan), (0.2, 0.7, 10.0), (0.4, 0.9, 20.0)]
+    for rank, (loss, accuracy, error) in enumerate(ends):
+        last = {"loss": loss, "accuracy": accuracy, "Error": error}
+        events += [e.MetricsReported(t=1.0 + rank, rank=rank, step=1, values={"loss": 0.1, "accuracy": 1.0})]
+        events += [e.MetricsReported(t=2.0 + rank, rank=rank, step=2, values=last)]
+    state = fold(events)
+    assert state.head()["best"] == [
+        {"name": "loss", "value": 0.2, "rank": 2},
+        {"name": "accuracy", "value": 0.9, "rank": 3},
+        {"name": "Error", "value": 10.0, "rank": 2},
+    ]
+    listed = brief(state)
+    assert listed["metrics"] == {"loss": 0.2, "accuracy": 0.9, "Error": 10.0}
+    assert listed["best_ranks"] == {"loss": 2, "accuracy": 3, "Error": 2}
+    assert metrics_in_words(summary_of(state)).startswith(
+        "loss 0.2 (best: task 2)  accuracy 0.9 (best: task 3)"
+    )
+    seen = state.version
+    state.apply(e.MetricsReported(t=9.0, rank=1, step=2, values={"loss": 0.1}))
+    assert state.changes(seen)["head"]["best"][0] == {"name": "loss", "value": 0.1, "rank": 1}
+    assert fold(succeeded()).head()["best"] == []
+
+
+def test_parallel_tasks_that_all_diverged_have_no_number() -> None:
+    events = [started(kind="parallel"), e.MetricsReported(t=1.0, rank=3, step=1, values={"loss": math.nan})]
+    assert fold(events).head()["best"] == [{"name": "loss", "value": "nan", "rank": 3}]
 
 
 def test_a_long_series_keeps_its_first_and_last_point_in_memory() -> None:
@@ -215,9 +259,7 @@ def reported(steps: range, t: float) -> list[e.Event]:
         t += 0.01
         events.append(e.MetricsReported(t=t, rank=0, step=step, values={"loss": 1 / (step + 1)}))
         events.append(
-            e.RowsFed(
-                t=t, rank=0, rows=10 * step, rows_per_second=9.0, waiting_for="sink", is_training=True
-            )
+            e.RowsFed(t=t, rank=0, rows=10 * step, rows_per_second=9.0, waiting_for="sink", is_training=True)
         )
     return events
 

@@ -51,20 +51,18 @@ class RecordBounds:
             case NodeEnded(rank=rank):
                 yield from self._tail(rank, event.t)
                 yield event
-            case AttemptFailed():  # what is held back belongs to this attempt, and so do the distances
-                yield from sorted(self._thinned_out(), key=lambda each: each.t)
-                self._metrics.begin_again()
-                self._usage.begin_again()
-                yield event
-            case RunEnded():
-                tails = [tail for rank in list(self._logs) for tail in self._tail(rank, event.t)]
-                yield from sorted([*self._thinned_out(), *tails], key=lambda each: each.t)
+            case AttemptFailed() | RunEnded():  # what is held back belongs to this attempt
+                yield from sorted(self._left(event.t), key=lambda each: each.t)
                 yield event
             case _:
                 yield event
 
-    def _thinned_out(self) -> list[Event]:
-        return [*self._metrics.last_left_out(), *self._usage.last_left_out()]
+    def _left(self, t: float) -> Iterator[Event]:
+        for thinner in (self._metrics, self._usage):
+            yield from thinner.last_left_out()
+            thinner.begin_again()
+        for rank in list(self._logs):
+            yield from self._tail(rank, t)
 
     def _lines(self, event: LinesPrinted) -> Iterator[Event]:
         log = self._logs.setdefault(event.rank, _Log())

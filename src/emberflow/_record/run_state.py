@@ -28,6 +28,8 @@ from emberflow._record.events import (
     RunWaits,
     SlotsHeld,
 )
+from emberflow._record.json_values import json_number, json_values
+from emberflow._record.metric_values import best_values
 from emberflow._record.node_view import NodeLog, NodeView, Series, finite, last_line
 from emberflow._record.run_start import RunStart
 
@@ -180,6 +182,8 @@ class RunState:
         if event.rank == 0 and "progress" in event.values:
             self.progress = event.values["progress"]
             self._head = self.version
+        elif self.is_parallel:  # any task may have the best value now
+            self._head = self.version
 
     @_on.register
     def _(self, event: LinesPrinted) -> None:
@@ -187,10 +191,7 @@ class RunState:
         if log is None:
             room = max(min(LINES, TOTAL_LINES // max(len(self.nodes), 1)), 20)
             log = self.logs[event.rank] = NodeLog(lines=deque(maxlen=room))
-        if event.left_out:
-            log.lines.append((self.version, event.t, f"... {event.left_out} lines are not in the record"))
-        log.lines.extend((self.version, event.t, line) for line in event.text.split("\n"))
-        log.version = self.version
+        log.add(self.version, event.t, event.text, event.left_out)
 
     @_on.register
     def _(self, event: NodeEnded) -> None:
@@ -233,22 +234,19 @@ class RunState:
         """Whether its nodes are independent tasks, which wait neither for rows nor for each other."""
         return self.started is not None and self.started.kind == "parallel"
 
-    def last_metrics(self) -> dict[str, float]:
-        """Return the last value of each metric: the chief's in the newest attempt that has it."""
-        own = [each for each in self.series.values() if each.rank == 0]  # in the order of attempts
-        return {each.name: each.points[-1][4] for each in own}
-
     def head(self) -> dict[str, Any]:
         """Return what is known of the run as a whole, as JSON has it."""
         started = self.started
+        best = best_values(self.series.values()) if self.is_parallel else []
         return {
+            "best": [each._asdict() | {"value": json_number(each.value)} for each in best],
             "id": self.run_id,
             "kind": started.kind if started else "run",
             "name": started.name if started else "",
             "at": started.at if started else 0.0,
-            "options": started.options if started else {},
+            "options": json_values(started.options) if started else {},
             "versions": started.versions if started else {},
-            "plan": self.plan,
+            "plan": json_values(self.plan),
             "status": self.status,
             "attempt": self.attempt,
             "progress": finite(self.progress),
@@ -267,13 +265,7 @@ class RunState:
             "t": round(self.t, 3),
             "nodes": [node.as_dict() for node in self.nodes.values() if node.version > since],
             "series": [each.since(since) for each in self.series.values() if each.version > since],
-            "logs": [
-                (rank, round(t, 3), text)
-                for rank, log in self.logs.items()
-                if log.version > since
-                for version, t, text in log.lines
-                if version > since
-            ],
+            "logs": [(rank, *line) for rank, log in self.logs.items() for line in log.since(since)],
         }
         if self._head > since:
             found["head"] = self.head()

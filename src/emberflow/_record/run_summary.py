@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberflow._plan import deadlines
+from emberflow._record.metric_values import SPEED, best_values, last_values, losses_first
 from emberflow._record.run_state import RunState
-
-SPEED = "rows_per_second"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,8 @@ class RunSummary:
         seconds: How long it took, or has taken so far.
         nodes: How many nodes it has.
         attempts: How often all nodes were started.
-        metrics: The last value of each.
+        metrics: The last value of each; of parallel tasks the best of their last values.
+        best_ranks: Of parallel tasks: which one has the best value of each metric.
     """
 
     run_id: str
@@ -34,6 +34,7 @@ class RunSummary:
     nodes: int
     attempts: int
     metrics: Mapping[str, float]
+    best_ranks: Mapping[str, int]
 
 
 def summary_of(state: RunState, now: float | None = None) -> RunSummary:
@@ -47,6 +48,8 @@ def summary_of(state: RunState, now: float | None = None) -> RunSummary:
     age = (time.time() if now is None else now) - (at + state.t)
     # A driver that is alive writes at least every `RECORD_SIGN_OF_LIFE`.
     is_cut = not state.is_over and age > 2 * deadlines.RECORD_SIGN_OF_LIFE
+    best = best_values(state.series.values()) if state.is_parallel else []
+    last = {each.name: each.value for each in best} if best else last_values(state.series.values())
     return RunSummary(
         run_id=state.run_id,
         name=state.started.name if state.started else "?",
@@ -55,18 +58,15 @@ def summary_of(state: RunState, now: float | None = None) -> RunSummary:
         seconds=state.t,
         nodes=len(state.nodes),
         attempts=state.attempt + 1,
-        metrics=state.last_metrics(),
+        metrics=last,
+        best_ranks={each.name: each.rank for each in best},
     )
 
 
-def metrics_in_words(metrics: Mapping[str, float], most: int = 4) -> str:
-    """Return the first metrics as text.
-
-    >>> metrics_in_words({"loss": 0.12345, "accuracy": 0.98, "rows_per_second": 12000.0})
-    'loss 0.1235  accuracy 0.98'
-    """
-    shown = [(name, value) for name, value in metrics.items() if name != SPEED]
-    return "  ".join(f"{name} {value:.4g}" for name, value in shown[:most])
+def metrics_in_words(run: RunSummary, most: int = 4) -> str:
+    """Return the metrics that people look for first as text; of parallel tasks with the task that is the best."""
+    shown = [name for name in losses_first(run.metrics) if name != SPEED][:most]
+    return "  ".join(f"{name} {_value(run, name, 4)}" for name in shown)
 
 
 def differences(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
@@ -101,8 +101,11 @@ def _measured(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
         ("attempts", str(first.attempts), str(second.attempts)),
     ]
     names = dict.fromkeys([*first.metrics, *second.metrics])
-    return rows + [(name, _last(first, name), _last(second, name)) for name in names]
+    return rows + [(name, _value(first, name, 5), _value(second, name, 5)) for name in names]
 
 
-def _last(run: RunSummary, name: str) -> str:
-    return f"{run.metrics[name]:.5g}" if name in run.metrics else ""
+def _value(run: RunSummary, name: str, digits: int) -> str:
+    if name not in run.metrics:
+        return ""
+    task = f" (best: task {run.best_ranks[name]})" if name in run.best_ranks else ""
+    return f"{run.metrics[name]:.{digits}g}{task}"

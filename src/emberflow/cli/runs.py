@@ -90,7 +90,7 @@ def _print_list(console: Console, states: "list[RunState]") -> None:
     for run in map(summary_of, states):
         began = f"{datetime.fromtimestamp(run.at, UTC).astimezone():%Y-%m-%d %H:%M}"
         figures = (str(run.nodes), str(run.attempts), f"{run.seconds:.0f}")
-        rows.append((run.run_id or "?", began, run.name, run.status, *figures, metrics_in_words(run.metrics)))
+        rows.append((run.run_id or "?", began, run.name, run.status, *figures, metrics_in_words(run)))
     _print_columns(console, rows, right=(4, 5, 6))
 
 

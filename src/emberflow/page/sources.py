@@ -1,12 +1,12 @@
 """Where a page gets its runs from: the recorder of a run of this process, or a folder of records."""
 
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from emberflow import storage
 from emberflow._plan import deadlines
+from emberflow._record.json_values import json_values
 from emberflow._record.record_files import RecordReader, records_in
 from emberflow._record.recorder import Recorder
 from emberflow._record.run_state import RunState
@@ -27,8 +27,7 @@ class Runs(Protocol):
 def brief(state: RunState) -> dict[str, Any]:
     """Return a run in brief, as JSON has it."""
     summary = summary_of(state)
-    metrics = {name: value for name, value in summary.metrics.items() if math.isfinite(value)}
-    return vars(summary) | {"metrics": metrics}
+    return vars(summary) | {"metrics": json_values(summary.metrics)}
 
 
 class LiveRuns:
