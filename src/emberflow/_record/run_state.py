@@ -28,10 +28,11 @@ from emberflow._record.events import (
     RunWaits,
     SlotsHeld,
 )
-from emberflow._record.json_values import json_number, json_values
+from emberflow._record.json_values import json_number
 from emberflow._record.metric_values import best_values
 from emberflow._record.node_view import NodeLog, NodeView, Series, finite, last_line
 from emberflow._record.run_start import RunStart
+from emberflow._record.shown_facts import shown_options, shown_plan
 
 POINTS = 4000  # of one series; a screen has fewer columns
 TOTAL_POINTS = 200_000  # of all series
@@ -244,9 +245,9 @@ class RunState:
             "kind": started.kind if started else "run",
             "name": started.name if started else "",
             "at": started.at if started else 0.0,
-            "options": json_values(started.options) if started else {},
+            "options": shown_options(started.options) if started else {},
             "versions": started.versions if started else {},
-            "plan": json_values(self.plan),
+            "plan": shown_plan(self.plan),
             "status": self.status,
             "attempt": self.attempt,
             "progress": finite(self.progress),

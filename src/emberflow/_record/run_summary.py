@@ -74,23 +74,36 @@ def differences(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
 
     Options, plan and versions are listed where they differ; times and metrics in any case.
     """
-    first, second = _facts(one), _facts(other)
-    names = [*first, *(name for name in second if name not in first)]
-    rows = [(name, first.get(name, ""), second.get(name, "")) for name in names]
-    changed = [row for row in rows if row[1] != row[2]]
+    first, second = one.head(), other.head()
+    changed = [
+        *_changed(_basics(one), _basics(other)),
+        *_changed(_choices(first), _choices(second), absent="default"),  # a record has what was chosen
+        *_changed(first["plan"], second["plan"]),
+        *_changed(_versions(first), _versions(second)),
+    ]
     return [*changed, *_measured(one, other)]
 
 
-def _facts(state: RunState) -> dict[str, str]:
-    started = state.started
-    found: dict[str, Any] = {"function": started.name if started else "", "nodes": len(state.nodes)}
-    if started:
-        found |= started.options
-    found |= state.plan
-    found |= {
-        f"version of {name}": version for name, version in (started.versions if started else {}).items()
-    }
-    return {name: str(value) for name, value in found.items()}
+def _changed(
+    first: Mapping[str, Any], second: Mapping[str, Any], absent: str = ""
+) -> list[tuple[str, str, str]]:
+    rows = [
+        (name, str(first.get(name, absent)), str(second.get(name, absent)))
+        for name in dict.fromkeys([*first, *second])
+    ]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def _basics(state: RunState) -> dict[str, Any]:
+    return {"function": state.started.name if state.started else "", "nodes": len(state.nodes)}
+
+
+def _choices(head: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in head["options"].items() if name != "record"}
+
+
+def _versions(head: Mapping[str, Any]) -> dict[str, str]:
+    return {f"version of {name}": version for name, version in head["versions"].items()}
 
 
 def _measured(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
