@@ -92,10 +92,15 @@ class RecordedRuns:
                 continue
 
     def _follow(self, folders: Sequence[str]) -> None:
+        """Read what is new. Only this thread reads, and no browser waits for it: storage may take its time."""
         for folder in folders:
-            reader = self._readers.get(folder) or RecordReader(folder)
-            if reader.state.is_over:
-                continue
-            with self._lock:
-                reader.look()
-                self._readers[folder] = reader
+            reader = self._readers.get(folder)
+            if reader is None:
+                reader = RecordReader(folder)
+                reader.look()  # nobody else has it yet
+                with self._lock:
+                    self._readers[folder] = reader
+            elif not reader.state.is_over:
+                for events in reader.news():
+                    with self._lock:
+                        reader.take(events)
