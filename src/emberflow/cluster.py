@@ -187,7 +187,7 @@ def _started(
     recorder = Recorder()
     with failure_recorded(recorder):
         start_recording(recorder, spark, run_id, "cluster", fn, record=config.record, options=options)
-        nodes = place_nodes(spark, config, facts, is_live=True)
+        nodes = place_nodes(spark, config, facts, is_live=True, recorder=recorder)
         plan = make_plan(config, facts, nodes, is_live=True, run_id=run_id)
         log.debug("plan: %s", plan)
         record_plan(recorder, plan, nodes)

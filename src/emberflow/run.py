@@ -179,13 +179,16 @@ def _run(fn: "Callable[[Context], Any]", ready: Prepared) -> Result:
     shown = cell_shown(recorder, wanted=config.verbose)
     with page_shown(recorder, config.page), shown, failure_recorded(recorder):
         start_recording(recorder, spark, run_id, "run", fn, record=config.record, options=options)
-        nodes = place_nodes(spark, config, facts)
+        nodes = place_nodes(spark, config, facts, recorder=recorder)
         has_rows = bool(program.data.frames)
         plan = make_plan(
             config, facts, nodes, waits_for_rows=has_rows, preload=program.preload, run_id=run_id
         )
         log.debug("plan: %s", plan)
         record_plan(recorder, plan, nodes)
-        with Console(nodes, config.verbose) as console, slots_held(spark, plan, facts, console.status):
+        with (
+            Console(nodes, config.verbose) as console,
+            slots_held(spark, plan, facts, console.status, recorder),
+        ):
             done = supervise(spark, program, plan, config, facts, console, recorder=recorder)
         return result_of(done, started, recorder)

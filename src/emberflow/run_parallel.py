@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emberflow._node.context import Context
     from emberflow._plan.plan import RunPlan
     from emberflow._protocol.outcome import Outcome
+    from emberflow._record.recorder import Recorder
     from emberflow._task.task_spec import TaskSpec
 
 
@@ -102,7 +103,7 @@ def run_parallel(
             hub.on_values = server.admit
             values = ValuePlan(row_limit=facts.result_limit)
             orders = TaskSpec(plan=plan, key=key, fn=payload, values=values, storage=facts.storage)
-            rows = _collect(session, orders, facts, tasks=tasks, barrier=barrier)
+            rows = _collect(session, orders, facts, recording.recorder, tasks=tasks, barrier=barrier)
             hub.events.put(JobRows(rows))
             results = _results(rows, server, time.monotonic() - started)
         return recording.ended(results)
@@ -129,7 +130,13 @@ def _plan(run_id: str, gpus: int, start_timeout: float, facts: "ClusterFacts", p
 
 
 def _collect(
-    spark: "SparkSession", orders: "TaskSpec", facts: "ClusterFacts", *, tasks: int, barrier: bool
+    spark: "SparkSession",
+    orders: "TaskSpec",
+    facts: "ClusterFacts",
+    recorder: "Recorder",
+    *,
+    tasks: int,
+    barrier: bool,
 ) -> list[Any]:
     """Run one Spark job of that many tasks; cancel it if this call is interrupted."""
     from emberflow._driver.interpreter import collect_in_arrow, is_connect
@@ -143,7 +150,7 @@ def _collect(
     check_gpus(RunConfig(workers=1, gpus=plan.gpus), facts)
     profile = profile_of(plan.stages[0], facts)
     if barrier:
-        check_all_at_once(spark, profile, tasks, facts, plan.start_timeout)
+        check_all_at_once(spark, profile, tasks, facts, plan.start_timeout, recorder)
     task = functools.partial(run_parallel_task, orders, tasks)
     rows = spark.range(0, tasks, 1, tasks)
     tag = f"emberflow-{plan.run_id}"

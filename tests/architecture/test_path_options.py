@@ -45,7 +45,7 @@ RESOLVED = {
     "FunctionEstimator.record": "_driver/paths.py::with_resolved_paths",
     "emberflow train.record": "_driver/paths.py::with_resolved_paths",
     "emberflow runs.path": "cli/runs.py::read_runs",
-    "emberflow ui.path": "cli/ui.py::run_ui",
+    "emberflow ui.path": "cli/ui.py::_served",
     "run.spool_dir": OWN + "local disk of each host",
     "cluster.tensorboard": "cluster.py::cluster",
     "cluster.checkpoint_dir": "cluster.py::cluster",

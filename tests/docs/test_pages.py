@@ -113,6 +113,15 @@ def test_every_block_says_what_it_is() -> None:
     assert unknown == [], f"each block begins with one of {sorted(LANGUAGES)}"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_whose_code_serves_a_page_says_what_to_install(page: str) -> None:
+    uses = [block for block in blocks_of(page) if re.search(r"page=(True|\d)|emberflow ui ", block.text)]
+    text = (ROOT / page).read_text()
+    assert not uses or re.search(r"emberflow\[[\w,]*\bpage\b", text), f"{uses[0]} needs the extra `page`"
+    given = [block.text for block in blocks_of(page) if "pip install" in block.text]
+    assert not (uses and given) or any(re.search(r"\bpage\b", each) for each in given), given
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
     assert [broken for page in PAGES for broken in broken_links(ROOT / page)] == []
 

@@ -25,7 +25,7 @@ def test_a_run_is_shown_with_its_start_nodes_curves_and_output(page: "Page", rep
     page.goto(report_of(succeeded()))
     assert page.title() == "train: succeeded · Emberflow"
     assert "0a1b2c3d" in page.locator("#subtitle").inner_text()
-    assert texts(page, ".phase-names b") == ["0.4 s", "1.6 s", "1.0 s", "1.0 s", "0.3 s"]
+    assert texts(page, ".phase-names b") == ["0.4 s", "0.1 s", "1.5 s", "1.0 s", "1.0 s", "0.3 s"]
     assert texts(page, "#node-table tbody tr td:first-child") == ["chief 0", "worker 1"]
     assert "1.6 GB" in page.locator("#node-table tbody tr").first.inner_text()
     labels = [chart.get_attribute("aria-label") or "" for chart in page.locator(".chart canvas").all()]

@@ -46,8 +46,8 @@ def test_a_run_leaves_a_record_of_all_that_happened(spark_cluster: "SparkSession
     assert result.record == records_in(str(tmp_path / "runs"))[0]
     state = only_record(tmp_path / "runs")
     assert (state.status, state.value) == ("succeeded", "0")
-    assert [phase["name"] for phase in state.phases] == [
-        "planned", "executors", "nodes", "rows", "first step",
+    assert [phase["name"] for phase in state.start.phases] == [
+        "planned", "slots", "executors", "nodes", "rows", "first step",
     ]  # fmt: skip
     assert [(node.role, node.state, node.rows) for node in state.nodes.values()] == [
         ("chief", "returned", 50),

@@ -36,6 +36,8 @@ def planned(nodes: int, t: float = 0.4) -> e.RunPlanned:
 
 def start(nodes: int, attempt: int = 0, t: float = 0.5) -> Iterator[e.Event]:
     """Yield an attempt from its begin to the begin of your function."""
+    if not attempt:
+        yield e.SlotsHeld(t=t)
     yield e.AttemptStarted(t=t, attempt=attempt)
     for rank in range(nodes):
         yield e.NodeJoined(t=t + 1 + rank / nodes, rank=rank, host=f"host-{rank % 40}")

@@ -16,6 +16,7 @@ from emberflow._driver.spark_errors import translate
 from emberflow._plan import deadlines
 from emberflow._plan.stages import Stage
 from emberflow._protocol.driver_messages import NodeReady
+from emberflow._record.recorder import Recorder
 from emberflow.config import RunConfig
 from emberflow.errors import (
     ClusterError,
@@ -103,18 +104,20 @@ def test_gpus_are_counted_by_executor_and_a_profile_is_used_only_where_tasks_dif
 def test_runs_share_the_slots_that_may_come_and_wait_for_none_without_a_limit() -> None:
     said: list[str] = []
     limited, any_number = facts_with(most_executors=3, executor_cores=1), facts_with(executor_cores=1)
-    with slots_held(spark_with(0), plan_of(2), limited, said.append):
-        with slots_held(spark_with(0), plan_of(2), any_number, said.append):
+    with slots_held(spark_with(0), plan_of(2), limited, said.append, Recorder()):
+        with slots_held(spark_with(0), plan_of(2), any_number, said.append, Recorder()):
             assert not said
         second = threading.Thread(
-            target=lambda: slots_held(spark_with(0), plan_of(2), limited, said.append).__enter__(),
+            target=lambda: slots_held(
+                spark_with(0), plan_of(2), limited, said.append, Recorder()
+            ).__enter__(),
             daemon=True,
         )
         second.start()
         while not said:
             threading.Event().wait(0.01)
     second.join(5)
-    assert said == ["waiting: other runs of this driver hold 2 of 3 slots"]
+    assert said == ["waits for 2 of 3 task slots; run 0a1b holds 2"]
 
 
 def test_spark_that_refuses_a_barrier_is_told_apart() -> None:

@@ -1,5 +1,6 @@
 """`emberflow runs` and `emberflow ui`: recorded runs listed, compared, as a report; and what wrong input gets."""
 
+import math
 import re
 import signal
 import socket
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from emberflow._record import events as e
 from emberflow._record.record_writer import RecordWriter
 from emberflow.cli.main import app
-from tests.unit.runs_simulated import failed, succeeded
+from tests.unit.runs_simulated import failed, started, succeeded
 
 WITHIN = 60.0
 
@@ -85,6 +87,22 @@ def test_a_report_is_one_file(folder: Path, tmp_path: Path) -> None:
     assert "0a1b2c3d" not in (tmp_path / "last.html").read_text()
 
 
+@pytest.mark.parametrize("place", ["/proc/none/run.html", "/dev/null/run.html"])
+def test_a_report_that_cannot_be_written_is_wrong_input(folder: Path, place: str) -> None:
+    text = said_to("runs", folder, "--html", place, code=2)
+    assert place in text
+    assert "Fix: Choose" in text
+
+
+def test_parallel_tasks_are_listed_by_the_best_of_them(tmp_path: Path) -> None:
+    writer = RecordWriter(str(tmp_path / "20260101-000000-0a1b2c3d"))
+    writer.put(started(kind="parallel"))
+    for rank, loss in enumerate([0.5, 0.25, math.nan]):
+        writer.put(e.MetricsReported(t=1.0, rank=rank, step=1, values={"accuracy": loss / 2, "loss": loss}))
+    writer.close()
+    assert "loss 0.25 (best: task 1)  accuracy 0.25 (best: task 0)" in said_to("runs", tmp_path)
+
+
 def test_the_page_of_recorded_runs_is_served_until_ctrl_c(folder: Path) -> None:
     command = [sys.executable, "-m", "emberflow.cli.main", "ui", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -105,5 +123,6 @@ def test_a_port_that_is_taken_is_said(folder: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        text = said_to("ui", folder, "--port", other.getsockname()[1], code=1)
-    assert "free port" in text
+        text = said_to("ui", folder, "--port", other.getsockname()[1], code=2)
+    assert text.startswith("The page needs a free port")  # as other wrong input: without the name of a class
+    assert "Fix: Choose another port" in text

@@ -1,6 +1,7 @@
 """A run in a notebook: a cell that is updated while it goes on, and results that show themselves."""
 
 import dataclasses
+import math
 import re
 import sys
 import threading
@@ -42,6 +43,61 @@ def test_a_cell_has_the_curves_the_nodes_and_what_to_do() -> None:
     many = cell_html(fold(succeeded(nodes=50, steps=5)))
     assert "and 40 more nodes" in many
     assert "50 of 50 nodes up" in many
+
+
+def reported(*values: dict[str, float], kind: str = "run", rank: int = 0) -> list[e.Event]:
+    events: list[e.Event] = [started(kind=kind)]
+    return events + [
+        e.MetricsReported(t=1.0 + step, rank=rank, step=step, values=each) for step, each in enumerate(values)
+    ]
+
+
+def test_a_series_of_one_point_is_a_dot() -> None:
+    text = cell_html(fold(reported({"loss": 2.0}, {"loss": 1.0, "val_loss": 1.5})))
+    assert text.count("<polyline") == text.count("<circle") == 1
+
+
+def test_the_loss_comes_first_whatever_came_first() -> None:
+    text = cell_html(fold(reported({"auc": 0.5, "precision": 0.5, "loss": 1.0})))
+    assert re.findall(r"<b>(\w+)</b>", text) == ["loss", "auc"]
+
+
+def test_training_and_validation_have_a_key_in_their_colours() -> None:
+    text = cell_html(fold(reported({"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0, "val_loss": math.inf})))
+    found = re.findall(r'color:(#\w+)">●</span> <span[^>]*>(\w+) ([\w.]+)<', text)
+    assert found == [("#e0520a", "training", "1"), ("#1971c2", "validation", "inf")]
+    assert 'stroke="#e0520a"' in text
+    assert 'fill="#1971c2"' in text
+
+
+def test_a_restart_is_marked_at_its_time() -> None:
+    text = cell_html(fold(restarted()))
+    places = [float(x) for x in re.findall(r'd="M([\d.]+) [^"]*" stroke="#888" stroke-dasharray', text)]
+    assert len(places) == text.count(">restart<") == 2  # of loss and accuracy
+    assert 180 < places[0] < 240  # 31 s, between 4 s and 58 s
+    assert ">restart<" not in cell_html(fold(succeeded()))
+
+
+def test_figures_of_an_axis_have_room_and_small_memory_is_told() -> None:
+    events = [*reported({"loss": 0.00503}, {"loss": -1.25e-05})]
+    text = cell_html(fold([*events, e.NodeUsed(t=2.0, rank=0, memory=31_000_000)]))
+    end = re.search(r'<text x="(\d+)" y="\d+" text-anchor="end"[^>]*>-1.25e-05<', text)
+    assert end is not None
+    assert int(end[1]) >= 9 * 5.6  # as wide as nine digits of this size
+    assert "31 MB" in text
+
+
+def test_parallel_tasks_are_all_drawn_and_the_best_is_named() -> None:
+    events = reported({"loss": 2.0}, {"loss": 1.0}, kind="parallel", rank=0)
+    events += reported({"loss": 2.0}, {"loss": 0.5}, rank=3)[1:]
+    text = cell_html(fold(events))
+    assert text.count("<polyline") == 2
+    assert "training 0.5 (best: task 3)" in text
+
+
+def test_a_run_that_waits_says_for_what() -> None:
+    why = "waits for 2 of 2 task slots; run mnist 3f2a holds 2"
+    assert why in cell_html(fold([started(), e.RunWaits(t=0.1, why=why)]))
 
 
 def test_a_result_shows_itself_and_one_made_by_hand_is_text() -> None:

@@ -21,10 +21,11 @@ from emberflow._record.record_files import RecordFile, RecordReader, name_of_rec
 from emberflow._record.record_writer import RecordWriter
 from emberflow._record.recorder import Recorder
 from emberflow._record.run_state import RunState, fold
-from emberflow._record.run_summary import differences, summary_of
+from emberflow._record.run_summary import differences, metrics_in_words, summary_of
 from emberflow._record.thinning import Thinner
 from emberflow.errors import ConfigError, StorageError
-from emberflow.page.report import RunReport
+from emberflow.page.report import RunReport, write_report
+from emberflow.page.sources import brief
 from emberflow.result import Result
 from tests.unit.runs_simulated import failed, planned, restarted, start, started, succeeded
 
@@ -52,7 +53,7 @@ def test_an_event_comes_out_of_its_line_as_it_went_in(event: e.Event) -> None:
 
 def test_every_kind_of_event_has_a_name() -> None:
     assert KINDS["run_started"] is e.RunStarted
-    assert len(KINDS) == 14
+    assert len(KINDS) == 16
 
 
 def test_lines_of_another_version_or_cut_ones_are_skipped() -> None:
@@ -72,16 +73,47 @@ def test_lines_of_another_version_or_cut_ones_are_skipped() -> None:
 def test_a_run_is_folded_into_its_state() -> None:
     state = fold(succeeded())
     assert (state.status, state.attempt, state.run_id) == ("succeeded", 0, "0a1b2c3d")
-    assert [phase["name"] for phase in state.phases] == [
-        "planned", "executors", "nodes", "rows", "first step",
+    assert [phase["name"] for phase in state.start.phases] == [
+        "planned", "slots", "executors", "nodes", "rows", "first step",
     ]  # fmt: skip
     assert {node.state for node in state.nodes.values()} == {"returned"}
     assert state.nodes[1].host == "host-1"
     assert state.nodes[1].memory_peak > 1 << 30
     assert len(state.series[0, 0, "loss"].points) == 600
     assert len(state.series[0, 0, "val_loss"].points) == 6
-    assert state.last_metrics()["loss"] < 0.2
+    assert summary_of(state).metrics["loss"] < 0.2
     assert state.progress == pytest.approx(599 / 600)
+
+
+def test_a_run_that_waits_for_slots_says_for_what_and_how_long() -> None:
+    state = fold([started(), e.RunWaits(t=0.1, why="waits for 2 task slots; Spark has 0")])
+    assert state.head()["waiting"] == "waits for 2 task slots; Spark has 0"
+    state.apply(planned(2, t=0.4))
+    assert state.head()["waiting"] is None
+    seen = state.version
+    state.apply(e.RunWaits(t=0.5, why="waits for 2 of 2 task slots; run mnist 3f2a holds 2"))
+    assert state.changes(seen)["head"]["waiting"] == "waits for 2 of 2 task slots; run mnist 3f2a holds 2"
+    for event in start(2, t=9.0):
+        state.apply(event)
+    assert state.head()["waiting"] is None
+    assert [(each["name"], each["t"]) for each in state.start.phases][:3] == [
+        ("planned", 0.4), ("slots", 9.0), ("executors", 10.5),
+    ]  # fmt: skip
+    state.apply(e.AttemptFailed(t=20.0, attempt=0, problem="lost", is_restarted=True))
+    state.apply(e.RunWaits(t=20.1, why="waits for 2 task slots; Spark has 1"))
+    for event in start(2, attempt=1, t=30.0):
+        state.apply(event)
+    assert state.head()["waiting"] is None
+    assert [each["name"] for each in state.start.phases if each["attempt"] == 1] == [
+        "executors", "nodes", "rows",
+    ]  # fmt: skip
+
+
+def test_a_record_from_before_slots_were_told_is_read() -> None:
+    events = [each for each in succeeded() if not isinstance(each, e.SlotsHeld)]
+    assert [phase["name"] for phase in fold(events).start.phases] == [
+        "planned", "executors", "nodes", "rows", "first step",
+    ]  # fmt: skip
 
 
 def test_a_loss_and_a_restart_are_marked_and_nodes_begin_anew() -> None:
@@ -120,10 +152,53 @@ def test_changes_since_a_version_are_all_that_is_new() -> None:
     json.dumps(new, allow_nan=False)
 
 
-def test_a_loss_that_is_no_number_can_be_sent() -> None:
-    state = fold([started(), e.MetricsReported(t=1.0, rank=0, step=1, values={"loss": math.nan})])
-    (series,) = state.changes()["series"]
-    assert series["points"] == [(1, 1.0, None, None)]
+@pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+def test_a_loss_that_is_no_number_is_sent_and_listed_as_text(
+    value: float, shown: str, tmp_path: Path
+) -> None:
+    options = {"workers": 2, "start_timeout": value}
+    events = [
+        started(options=options),
+        e.MetricsReported(t=1.0, rank=0, step=1, values={"loss": value, "accuracy": 0.5}),
+    ]
+    for state in (fold(events), read_record(written(tmp_path, "0a1b2c3d", events))):
+        loss, _ = state.changes()["series"]
+        assert loss["points"] == [(1, 1.0, None, shown)]
+        assert brief(state)["metrics"] == {"loss": shown, "accuracy": 0.5}
+        assert metrics_in_words(summary_of(state)) == f"loss {shown}  accuracy 0.5"
+        json.dumps([state.changes(), brief(state)], allow_nan=False)
+        write_report([state], str(tmp_path / "run.html"))
+
+
+def test_parallel_tasks_are_summed_up_by_the_best_of_them() -> None:
+    tasks = tuple(e.PlannedNode(rank=task, role="task", index=task) for task in range(4))
+    events: list[e.Event] = [started(kind="parallel"), e.RunPlanned(t=0.1, nodes=tasks)]
+    ends = [(0.9, 0.5, 30.0), (math.nan, math.inf, math.nan), (0.2, 0.7, 10.0), (0.4, 0.9, 20.0)]
+    for rank, (loss, accuracy, error) in enumerate(ends):
+        last = {"loss": loss, "accuracy": accuracy, "Error": error}
+        events += [e.MetricsReported(t=1.0 + rank, rank=rank, step=1, values={"loss": 0.1, "accuracy": 1.0})]
+        events += [e.MetricsReported(t=2.0 + rank, rank=rank, step=2, values=last)]
+    state = fold(events)
+    assert state.head()["best"] == [
+        {"name": "loss", "value": 0.2, "rank": 2},
+        {"name": "accuracy", "value": 0.9, "rank": 3},
+        {"name": "Error", "value": 10.0, "rank": 2},
+    ]
+    listed = brief(state)
+    assert listed["metrics"] == {"loss": 0.2, "accuracy": 0.9, "Error": 10.0}
+    assert listed["best_ranks"] == {"loss": 2, "accuracy": 3, "Error": 2}
+    assert metrics_in_words(summary_of(state)).startswith(
+        "loss 0.2 (best: task 2)  accuracy 0.9 (best: task 3)"
+    )
+    seen = state.version
+    state.apply(e.MetricsReported(t=9.0, rank=1, step=2, values={"loss": 0.1}))
+    assert state.changes(seen)["head"]["best"][0] == {"name": "loss", "value": 0.1, "rank": 1}
+    assert fold(succeeded()).head()["best"] == []
+
+
+def test_parallel_tasks_that_all_diverged_have_no_number() -> None:
+    events = [started(kind="parallel"), e.MetricsReported(t=1.0, rank=3, step=1, values={"loss": math.nan})]
+    assert fold(events).head()["best"] == [{"name": "loss", "value": "nan", "rank": 3}]
 
 
 def test_a_long_series_keeps_its_first_and_last_point_in_memory() -> None:
@@ -175,6 +250,39 @@ def test_what_was_thinned_last_is_there_at_the_end() -> None:
         kept = list(bounds.kept(last))
     assert kept == []
     assert next(iter(bounds.kept(e.RunEnded(t=5000.0)))) == last
+
+
+def reported(steps: range, t: float) -> list[e.Event]:
+    """Return as many reports of a loss, each followed by the rows that were taken."""
+    events: list[e.Event] = []
+    for step in steps:
+        t += 0.01
+        events.append(e.MetricsReported(t=t, rank=0, step=step, values={"loss": 1 / (step + 1)}))
+        events.append(
+            e.RowsFed(t=t, rank=0, rows=10 * step, rows_per_second=9.0, waiting_for="sink", is_training=True)
+        )
+    return events
+
+
+@pytest.mark.parametrize("again", [0, 1, 2, 1501])
+def test_a_long_attempt_and_its_restart_are_read_as_they_were(tmp_path: Path, again: int) -> None:
+    lost = e.AttemptFailed(t=30.0, attempt=0, problem="Worker 1 was lost", rank=1, is_restarted=True)
+    events = [started(), planned(2), *start(2), *reported(range(1502), 4.0), lost]
+    events += [*start(2, attempt=1, t=31.0), *reported(range(1000, 1000 + again), 35.0)]
+    events += [e.RunEnded(t=99.0, failure=e.RunFailure(kind="NodeLostError", problem="lost again"))]
+    live, read = fold(events), read_record(written(tmp_path, "0a1b2c3d", events))
+    assert len(live.series[0, 0, "loss"].points) == 1502 > len(read.series[0, 0, "loss"].points)
+    assert read.head() == live.head()
+    assert [each.as_dict() for each in read.nodes.values()] == [
+        each.as_dict() for each in live.nodes.values()
+    ]
+    assert _ends(read) == _ends(live)
+
+
+def _ends(state: RunState) -> dict[Any, Any]:
+    """Return the first and the last point of each series."""
+    shown = {key: series.since(0)["points"] for key, series in state.series.items()}
+    return {key: (points[0], points[-1]) for key, points in shown.items()}
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -271,7 +379,7 @@ def test_parallel_tasks_begin_and_end_one_by_one_and_share_no_start() -> None:
     ]
     state = fold(events)
     assert [node.state for node in state.nodes.values()] == ["running", "starting", "waiting"]
-    assert (state.status, state.phases) == ("running", [])
+    assert (state.status, state.start.phases) == ("running", [])
     state.apply(e.NodeEnded(t=2.0, rank=1, ending="lost", problem="the connection has closed"))
     assert state.nodes[1].state == "lost"
     state.apply(e.NodeJoined(t=3.0, rank=1, host="c"))  # Spark runs it again
@@ -350,7 +458,7 @@ def test_the_report_of_a_result_travels_with_it(tmp_path: Path) -> None:
 
 def test_an_attempt_that_starts_in_another_way_has_one_start() -> None:
     state = fold([started(), planned(2), *start(2), *start(2, t=9.0)])
-    assert [phase["t"] for phase in state.phases if phase["name"] == "executors"] == [10.5]
+    assert [phase["t"] for phase in state.start.phases if phase["name"] == "executors"] == [10.5]
 
 
 def test_two_runs_side_by_side() -> None:

@@ -5,8 +5,13 @@ from typing import Any
 
 import pytest
 
-from emberflow._node.rows_taken import rows_told
+from emberflow._driver.console import Console
+from emberflow._driver.node_reports import NodeReports
+from emberflow._node.rows_taken import _Teller, rows_told
+from emberflow._record.events import PlannedNode, RunPlanned
+from emberflow._record.recorder import Recorder
 from emberflow._repeating import repeated
+from emberflow._task.metric_log import MetricLog
 from tests.unit.nodes import plan_of
 
 WITHIN = 10.0
@@ -50,7 +55,34 @@ class Rows:
     names = ("train",)
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        return {"train": {"rows": 10}}
+        return {"train": {"rows": 10, "waiting_for": "sink"}}
+
+
+class Epochs(Rows):
+    """Stands for the feed of a node that validates after each epoch, which takes as long as many intervals."""
+
+    names = ("train", "validation")
+
+    def __init__(self) -> None:
+        self.rows = {"train": 0, "validation": 0}
+
+    def progress(self) -> dict[str, dict[str, Any]]:
+        return {name: {"rows": rows, "waiting_for": "sink"} for name, rows in self.rows.items()}
+
+
+def test_rows_of_a_node_never_go_down_while_it_validates() -> None:
+    feed: Any = Epochs()
+    recorder = Recorder()
+    recorder.emit(RunPlanned, nodes=(PlannedNode(rank=0, role="chief", index=0),))
+    reports = NodeReports(plan_of(1), Console(plan_of(1).nodes, verbose=False), MetricLog(), recorder)
+    teller = _Teller(feed, lambda message: reports.on_message(0, message))
+    seen = []
+    for name, rows in [("train", 600), ("train", 400), ("validation", 100), ("validation", 100)] * 2:
+        feed.rows[name] += rows
+        teller.tell()
+        seen.append((recorder.state.nodes[0].rows, recorder.state.nodes[0].rows_per_second > 0))
+    expected = [600, 1000, 1000, 1000, 1600, 2000, 2000, 2000]
+    assert seen == [(rows, True) for rows in expected]
 
 
 def test_rows_are_told_at_the_end_and_a_lost_connection_does_not_reach_your_function() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from emberflow._driver.cluster_facts import ClusterFacts
 from emberflow._driver.slots import expected_slots, place_nodes, slots_held, wait_for_slots
+from emberflow._record.events import RunPlanned, RunStarted
+from emberflow._record.recorder import Recorder
 from emberflow.config import RunConfig
 from emberflow.errors import ClusterError, ConfigError
 from tests.unit.nodes import plan_of
@@ -139,10 +142,10 @@ def test_runs_take_turns_for_gpus_too() -> None:
     order: list[str] = []
 
     def run(name: str) -> None:
-        with slots_held(spark_with(8, 2), plan, facts, said.append):
+        with slots_held(spark_with(8, 2), plan, facts, said.append, Recorder()):
             order.append(name)
 
-    with slots_held(spark_with(8, 2), plan, facts, said.append):
+    with slots_held(spark_with(8, 2), plan, facts, said.append, Recorder()):
         second = threading.Thread(target=run, args=("second",))
         second.start()
         while not said:
@@ -150,7 +153,40 @@ def test_runs_take_turns_for_gpus_too() -> None:
         order.append("first")
     second.join(5)
     assert order == ["first", "second"]
-    assert said == ["waiting: other runs of this driver hold 4 of 4 GPUs"]
+    assert said == ["waits for 4 of 4 GPUs; run 0a1b holds 4"]
+
+
+def test_a_run_that_takes_its_turn_records_what_it_waits_for_and_when_it_has_its_slots() -> None:
+    facts, plan = ClusterFacts(is_connect=False), plan_of(2)
+    first, second = Recorder(), Recorder()
+    first.emit(RunStarted, run_id=plan.run_id, kind="run", name="mnist", at=0.0)
+    waits = threading.Event()
+
+    def run() -> None:
+        second.emit(RunPlanned, nodes=())
+        with slots_held(spark_with(2), plan, facts, lambda _: waits.set(), second):
+            pass
+
+    with slots_held(spark_with(2), plan, facts, pytest.fail, first):
+        assert [each["name"] for each in first.state.start.phases] == ["slots"]
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert waits.wait(5)
+        deadline = time.monotonic() + 5
+        while second.state.start.waiting is None and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
+        assert second.state.head()["waiting"] == "waits for 2 of 2 task slots; run mnist 0a1b holds 2"
+        assert [each["name"] for each in second.state.start.phases] == ["planned"]
+    thread.join(5)
+    assert second.state.head()["waiting"] is None
+    assert [each["name"] for each in second.state.start.phases] == ["planned", "slots"]
+
+
+def test_executors_that_a_run_waits_for_are_in_its_record() -> None:
+    recorder = Recorder()
+    assert wait_for_slots(spark_with(0, 0, 1, 3), None, 3, timeout=5, recorder=recorder) == 3
+    assert recorder.state.start.waiting == "waits for 3 task slots; Spark has 1"
+    assert recorder.state.version == 2
 
 
 def test_slots_that_come_late_are_waited_for() -> None:

@@ -65,7 +65,9 @@ class LiveRun:
     def start(self) -> None:
         """Return when all nodes are up; raise why they cannot be."""
         with self._console, ExitStack() as held:
-            held.enter_context(slots_held(self._spark, self.plan, self._facts, self._console.status))
+            held.enter_context(
+                slots_held(self._spark, self.plan, self._facts, self._console.status, self.recorder)
+            )
             if self.plan.holds_tasks:
                 self._held = held.pop_all()
             self._thread.start()

@@ -114,5 +114,5 @@ class NodeReports:
 
 
 def _busiest(datasets: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the counters of the data of which most rows were taken: that is the training."""
+    """Return the counters of the data of which most rows were taken: that is the training, epoch after epoch."""
     return max(datasets.values(), key=lambda each: int(each["rows"]))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES = ("emberflow", "pyspark", "tensorflow", "keras", "numpy", "pyarrow")
-SHOWN_PLAN = ("strategy", "transport", "launch", "launch_reason", "rendezvous", "gpus", "encrypt", "is_live")
+SHOWN_PLAN = ("strategy", "transport", "launch", "launch_reason", "rendezvous", "gpus", "encrypt")
 VALUE_LENGTH = 500  # characters of what the chief returned
 
 
@@ -55,7 +55,13 @@ def start_recording(
         recorder.write_to(RecordWriter(storage.join(record, name_of_record(run_id, at))))
     name = getattr(fn, "shown_name", None) or getattr(fn, "__name__", type(fn).__name__)
     recorder.emit(
-        RunStarted, run_id=run_id, kind=kind, name=name, at=at, options=options, versions=_versions(spark)
+        RunStarted,
+        run_id=run_id,
+        kind=kind,
+        name=name,
+        at=at,
+        options={**getattr(fn, "shown_options", {}), **options},
+        versions=_versions(spark),
     )
 
 
@@ -127,6 +133,6 @@ def _beginning(value: Any) -> str:
     if value is None:
         return ""
     with suppress(Exception):  # a class of the user's own
-        text = repr(value)
+        text = value.shown_value if hasattr(type(value), "shown_value") else repr(value)
         return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]} ..."
     return ""

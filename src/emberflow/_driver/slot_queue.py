@@ -4,12 +4,14 @@ Spark itself would queue them too, but silently, and the start deadline would pa
 """
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from emberflow._driver.allocation import MOST_EXECUTORS
 from emberflow.errors import ClusterError
+
+SHOWN_HOLDERS = 3
 
 
 class SlotQueue:
@@ -17,7 +19,7 @@ class SlotQueue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._taken: Counter[tuple[str, str]] = Counter()
+        self._taken: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # by holder
         self._kept: Counter[tuple[str, str]] = Counter()  # of these, the ones of live clusters
 
     @contextmanager
@@ -27,8 +29,9 @@ class SlotQueue:
         nodes: int,
         slots: int,
         say: Callable[[str], None],
-        what: str = "slots",
+        what: str = "task slots",
         *,
+        holder: str = "another run",
         is_kept: bool = False,
     ) -> Iterator[None]:
         """Hold `nodes` of the application's `slots` for the length of the block; wait until they are free.
@@ -37,8 +40,9 @@ class SlotQueue:
             application: Whose slots they are.
             nodes: How many to hold.
             slots: How many there are.
-            say: Told once if this has to wait.
+            say: Told what this waits for, if it has to wait, and again when others hold them.
             what: What they are called.
+            holder: What those that wait are told who holds them.
             is_kept: Whether a live cluster keeps them until the user stops it.
 
         Raises:
@@ -46,21 +50,22 @@ class SlotQueue:
         """
         place = (application, what)
         with self._changed:
-            if self._taken[place] + nodes > slots:
+            said = ""
+            while self._taken[place].total() + nodes > slots:
                 self._check_kept(place, nodes, slots, is_kept=is_kept)
-                say(f"waiting: other runs of this driver hold {self._taken[place]} of {slots} {what}")
-            self._changed.wait_for(
-                lambda: self._taken[place] + nodes <= slots or self._kept[place] + nodes > slots
-            )
+                if (text := _in_words(nodes, slots, what, self._taken[place])) != said:
+                    say(text)
+                    said = text
+                self._changed.wait()
             self._check_kept(place, nodes, slots, is_kept=is_kept)
-            self._taken[place] += nodes
+            self._taken[place][holder] += nodes
             self._kept[place] += nodes if is_kept else 0
             self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                self._taken[place] -= nodes
+                self._taken[place] -= Counter({holder: nodes})
                 self._kept[place] -= nodes if is_kept else 0
                 self._changed.notify_all()
 
@@ -74,6 +79,18 @@ class SlotQueue:
                 fix="Stop a live cluster first: cluster.stop(). Or pass fewer workers, or start the session with a "
                 f"higher {MOST_EXECUTORS}.",
             )
+
+
+def _in_words(nodes: int, slots: int, what: str, taken: Counter[str]) -> str:
+    """Return what a run waits for.
+
+    >>> _in_words(2, 3, "task slots", Counter({"run mnist 3f2a": 2}))
+    'waits for 2 of 3 task slots; run mnist 3f2a holds 2'
+    """
+    holders = [f"{holder} holds {count}" for holder, count in taken.items() if count]
+    if len(holders) > SHOWN_HOLDERS:
+        holders = [f"{len(holders)} other runs hold {taken.total()}"]
+    return f"waits for {nodes} of {slots} {what}; {', '.join(holders)}"
 
 
 DRIVER_SLOTS = SlotQueue()  # one for the process: its runs share the slots of its Spark application

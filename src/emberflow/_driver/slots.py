@@ -1,5 +1,6 @@
 """How many tasks Spark can run at once, and which nodes get a slot."""
 
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from emberflow._plan import deadlines
 from emberflow._plan.plan import RunPlan
 from emberflow._plan.roles import Node, assign_roles
 from emberflow._plan.stages import Stage, stages_of
+from emberflow._record.events import RunWaits, SlotsHeld
+from emberflow._record.recorder import Recorder
 from emberflow.config import EXECUTOR_TIMEOUT, RunConfig
 from emberflow.errors import ClusterError, ConfigError
 
@@ -22,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def place_nodes(
-    spark: "SparkSession", config: RunConfig, facts: ClusterFacts, *, is_live: bool = False
+    spark: "SparkSession",
+    config: RunConfig,
+    facts: ClusterFacts,
+    *,
+    is_live: bool = False,
+    recorder: Recorder | None = None,
 ) -> tuple[Node, ...]:
     """Return the nodes to start, once Spark has a slot for each; refuse within seconds if it has not.
 
@@ -43,6 +51,7 @@ def place_nodes(
         wanted and wanted + helpers,
         config.start_timeout,
         settle=config.executor_timeout,
+        recorder=recorder,
     )
     if wanted is None:
         wanted = slots - helpers
@@ -65,24 +74,48 @@ def slots_offered(spark: "SparkSession", facts: ClusterFacts) -> int | None:
 
 @contextmanager
 def slots_held(
-    spark: "SparkSession", plan: RunPlan, facts: ClusterFacts, say: Callable[[str], None]
+    spark: "SparkSession",
+    plan: RunPlan,
+    facts: ClusterFacts,
+    say: Callable[[str], None],
+    recorder: Recorder,
 ) -> Iterator[None]:
-    """Hold the plan's slots and GPUs for the length of the block: runs that share this driver take turns."""
-    slots = None if facts.is_connect else _slots_to_share(spark, facts)
-    if slots is None:
-        yield
-        return
-    application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
+    """Hold the plan's slots and GPUs for the length of the block: runs that share this driver take turns.
+
+    Args:
+        spark: The session.
+        plan: Whose nodes need them.
+        facts: What is known of the cluster.
+        say: Told what the run waits for, if it has to wait; its record has it too.
+        recorder: That of the run.
+    """
+
+    def wait(why: str) -> None:
+        say(why)
+        recorder.emit(RunWaits, why=why)
+
     with ExitStack() as held:
-        held.enter_context(
-            DRIVER_SLOTS.held(application, nodes, max(slots, nodes), say, is_kept=plan.holds_tasks)
-        )
-        trainers = plan.stages[0]
-        if trainers.gpus and facts.allocation is None:
-            room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
-            wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
-            held.enter_context(DRIVER_SLOTS.held(application, wanted, there, say, "GPUs"))
+        slots = None if facts.is_connect else _slots_to_share(spark, facts)
+        if slots is not None:
+            application, nodes = spark.sparkContext.applicationId, len(plan.nodes)
+            take = functools.partial(
+                DRIVER_SLOTS.held, application, say=wait, holder=_name_of(recorder, plan)
+            )
+            held.enter_context(take(nodes, max(slots, nodes), is_kept=plan.holds_tasks))
+            trainers = plan.stages[0]
+            if trainers.gpus and facts.allocation is None:
+                room = max(count_slots(spark, profile_of(trainers, facts)), trainers.ranks)
+                wanted, there = trainers.ranks * trainers.gpus, room * trainers.gpus
+                held.enter_context(take(wanted, there, what="GPUs"))
+        recorder.emit(SlotsHeld)
         yield
+
+
+def _name_of(recorder: Recorder, plan: RunPlan) -> str:
+    """Return what other runs call this one."""
+    started = recorder.state.started
+    kind, name = (started.kind, started.name) if started else ("run", "")
+    return " ".join(part for part in (kind, name, plan.run_id[:4]) if part)
 
 
 def _slots_to_share(spark: "SparkSession", facts: ClusterFacts) -> int | None:
@@ -147,17 +180,21 @@ def wait_for_slots(
     timeout: float,
     *,
     settle: float = EXECUTOR_TIMEOUT,
+    recorder: Recorder | None = None,
 ) -> int:
     """Return the number of slots once it is `wanted`, or what there is when no more will come.
 
     With `wanted` None, waits for as many as the settings promise. A session whose executors are all up answers
     at once; one that is just starting gets until `timeout` for its first executor, and `settle` seconds more
-    for the others.
+    for the others. What it waits for is in the record.
     """
     goal = wanted or expected_slots(spark) or 1
     deadline = time.monotonic() + timeout
-    slots = count_slots(spark, profile)
+    slots, told = count_slots(spark, profile), -1
     while slots < goal and time.monotonic() < deadline:
+        if recorder is not None and slots != told:
+            recorder.emit(RunWaits, why=f"waits for {goal} task slots; Spark has {slots}")
+            told = slots
         if slots:
             deadline = min(deadline, time.monotonic() + settle)
             settle = float("inf")
@@ -183,12 +220,17 @@ def check_slots(slots: int, workers: int, helpers: int, master: str | None) -> N
 
 
 def check_all_at_once(
-    spark: "SparkSession", profile: Any, tasks: int, facts: ClusterFacts, timeout: float
+    spark: "SparkSession",
+    profile: Any,
+    tasks: int,
+    facts: ClusterFacts,
+    timeout: float,
+    recorder: Recorder | None = None,
 ) -> None:
     """Refuse more tasks of a barrier than there are slots: Spark would ask again for ten minutes."""
     if facts.is_connect or facts.allocation is not None:
         return  # slots cannot be counted there; Spark itself refuses barriers under dynamic allocation
-    slots = wait_for_slots(spark, profile, tasks, timeout)
+    slots = wait_for_slots(spark, profile, tasks, timeout, recorder=recorder)
     if slots < tasks:
         fewer = f"Pass tasks={slots} or fewer, or barrier=False; or start" if slots else "Start"
         raise ClusterError(

@@ -145,7 +145,7 @@ def supervise(
             console.status(f"{which}: waiting for executors")
             # Under dynamic allocation executors come when tasks wait for them, and the start's deadline holds.
             is_counted = not facts.is_connect and plan.launch == "barrier"
-            if is_counted and not _has_slots(spark, plan, config, facts):
+            if is_counted and not _has_slots(spark, plan, config, facts, recorder):
                 raise
 
 
@@ -182,10 +182,13 @@ def _may_do_without_driver(plan: RunPlan) -> bool:
     return is_barrier and len(plan.stages) == 1 and not plan.is_live
 
 
-def _has_slots(spark: "SparkSession", plan: RunPlan, config: RunConfig, facts: ClusterFacts) -> bool:
+def _has_slots(
+    spark: "SparkSession", plan: RunPlan, config: RunConfig, facts: ClusterFacts, recorder: Recorder
+) -> bool:
     """Wait until Spark has replaced lost executors, which takes as long as a start; tell whether it has."""
     timeout, nodes = config.start_timeout, len(plan.nodes)
-    slots = wait_for_slots(spark, common_profile(facts), nodes, timeout, settle=timeout)
+    profile = common_profile(facts)
+    slots = wait_for_slots(spark, profile, nodes, timeout, settle=timeout, recorder=recorder)
     if slots < nodes:
         log.warning("Spark has %d of %d slots after %g s: the run is over.", slots, nodes, timeout)
     return slots >= nodes

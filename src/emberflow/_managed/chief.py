@@ -35,7 +35,7 @@ from emberflow._managed.verdict import CLUSTER_FAILED, DONE, Verdict, verdict_of
 from emberflow._plan import deadlines
 from emberflow._plan.plan import CheckpointPlan
 from emberflow._plan.roles import Node
-from emberflow._record.events import AttemptStarted
+from emberflow._record.events import AttemptStarted, SlotsHeld
 from emberflow._record.recorder import Recorder
 from emberflow._task.gpus import count_free_gpus
 from emberflow.config import RunConfig
@@ -175,6 +175,7 @@ def _begin_record(recorder: Recorder, member: Member, order: Order) -> None:
         recorder, None, order.plan.run_id, "run", member.fn, record=order.record, options=order.options
     )
     record_plan(recorder, order.plan, member.nodes)
+    recorder.emit(SlotsHeld)  # by the manager, which has started the tasks
     recorder.emit(AttemptStarted, attempt=0)  # the manager's next start is a run of its own
 
 

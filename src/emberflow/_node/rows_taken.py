@@ -32,18 +32,21 @@ class _Teller:
     def __init__(self, feed: "Feed", send: Callable[[Message], None]) -> None:
         self._feed = feed
         self._send = send
-        self._told = dict.fromkeys(feed.names, (time.monotonic(), 0))
+        self._told = dict.fromkeys(feed.names, (time.monotonic(), 0, 0.0))
 
     def tell(self) -> None:
-        """Tell what is new, if anything is."""
+        """Tell the counters of all data, if any has moved: of some alone nobody could tell which is the training."""
+        counters = self._feed.progress()
+        moved = [name for name, each in counters.items() if int(each["rows"]) > self._told[name][1]]
+        if not moved:
+            return
         now = time.monotonic()
-        found: dict[str, Any] = {}
-        for name, counters in self._feed.progress().items():
-            when, rows = self._told[name]
-            if int(counters["rows"]) > rows:
-                speed = (int(counters["rows"]) - rows) / max(now - when, 1e-6)
-                found[name] = {**counters, "rows_per_second": speed}
-                self._told[name] = now, int(counters["rows"])
-        if found:
-            with suppress(OSError):  # the task is gone: the keeper ends this node
-                self._send(RowsTaken(found))
+        for name in moved:
+            when, before, _ = self._told[name]
+            rows = int(counters[name]["rows"])
+            self._told[name] = now, rows, (rows - before) / max(now - when, 1e-6)
+        found: dict[str, Any] = {
+            name: {**each, "rows_per_second": self._told[name][2]} for name, each in counters.items()
+        }
+        with suppress(OSError):  # the task is gone: the keeper ends this node
+            self._send(RowsTaken(found))

@@ -68,7 +68,7 @@ class RowsTaken(Message):
     """Node to task to driver: how many rows your function has taken so far.
 
     Attributes:
-        datasets: The counters of `_feed.feed_progress.Progress`, by the name of the data.
+        datasets: The counters of `_feed.feed_progress.Progress` of all data, by name.
     """
 
     datasets: dict[str, Any]

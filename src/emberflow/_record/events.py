@@ -47,7 +47,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlanned(Event):
-    """Spark has slots for all nodes, and it is decided how they start.
+    """Spark can offer enough slots for all nodes, and it is decided how they start.
 
     Attributes:
         nodes: One per rank.
@@ -56,6 +56,22 @@ class RunPlanned(Event):
 
     nodes: tuple[PlannedNode, ...]
     plan: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunWaits(Event):
+    """Nodes cannot start yet.
+
+    Attributes:
+        why: What the run waits for, and who holds it.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotsHeld(Event):
+    """The slots of all nodes are this run's own: it is its turn among the runs of the driver."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from emberflow._record.json_values import json_number
+
 
 @dataclass(kw_only=True)
 class NodeView:
@@ -72,6 +74,19 @@ class NodeLog:
     lines: deque[tuple[int, float, str]]
     version: int = 0
 
+    def add(self, version: int, t: float, text: str, left_out: int) -> None:
+        """Take in what it printed, after so many lines that are not in the record."""
+        if left_out:
+            self.lines.append((version, t, f"... {left_out} lines are not in the record"))
+        self.lines.extend((version, t, line) for line in text.split("\n"))
+        self.version = version
+
+    def since(self, version: int) -> list[tuple[float, str]]:
+        """Return time and text of the lines after a version, as JSON has them."""
+        if self.version <= version:
+            return []
+        return [(round(t, 3), text) for at, t, text in self.lines if at > version]
+
 
 @dataclass(kw_only=True)
 class Series:
@@ -115,7 +130,7 @@ class Series:
             "rank": self.rank,
             "name": self.name,
             "points": [
-                (step, round(t, 3), finite(epoch), finite(value))
+                (step, round(t, 3), finite(epoch), json_number(value))
                 for _, step, t, epoch, value in self.points[first:]
             ],
         }

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from emberflow._record.events import (
+    AttemptFailed,
     Event,
     LinesPrinted,
     MetricsReported,
@@ -50,15 +51,16 @@ class RecordBounds:
             case NodeEnded(rank=rank):
                 yield from self._tail(rank, event.t)
                 yield event
-            case RunEnded():
+            case AttemptFailed() | RunEnded():  # what is held back belongs to this attempt
                 yield from sorted(self._left(event.t), key=lambda each: each.t)
                 yield event
             case _:
                 yield event
 
     def _left(self, t: float) -> Iterator[Event]:
-        yield from self._metrics.last_left_out()
-        yield from self._usage.last_left_out()
+        for thinner in (self._metrics, self._usage):
+            yield from thinner.last_left_out()
+            thinner.begin_again()
         for rank in list(self._logs):
             yield from self._tail(rank, t)
 

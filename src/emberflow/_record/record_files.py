@@ -8,6 +8,7 @@ the number of files stays small.
 import os
 import re
 import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -155,13 +156,23 @@ class RecordReader:
     def look(self) -> bool:
         """Read what is new; tell whether there was anything."""
         before = self.state.version
+        for events in self.news():
+            self.take(events)
+        return self.state.version > before
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Apply what `news` has yielded."""
+        for event in events:
+            self.state.apply(event)
+
+    def news(self) -> Iterator[list[Event]]:
+        """Yield what is new, segment by segment, for `state`: whoever shares it waits for no storage so."""
         while True:
             path = storage.join(self.folder, f"events-{self._segment:05}.jsonl")
-            for event in self._new_events(path):
-                self.state.apply(event)
+            yield self._new_events(path)
             following = storage.join(self.folder, f"events-{self._segment + 1:05}.jsonl")
             if storage.is_local(path) or not storage.exists(following):
-                return self.state.version > before
+                return
             self._segment, self._offset = self._segment + 1, 0
 
     def _new_events(self, path: str) -> list[Event]:

@@ -25,15 +25,20 @@ from emberflow._record.events import (
     RunFailure,
     RunPlanned,
     RunStarted,
+    RunWaits,
+    SlotsHeld,
 )
+from emberflow._record.json_values import json_number
+from emberflow._record.metric_values import best_values
 from emberflow._record.node_view import NodeLog, NodeView, Series, finite, last_line
+from emberflow._record.run_start import RunStart
+from emberflow._record.shown_facts import shown_options, shown_plan
 
 POINTS = 4000  # of one series; a screen has fewer columns
 TOTAL_POINTS = 200_000  # of all series
 LINES = 1000  # of one node's output
 TOTAL_LINES = 20_000
 MARKS = 200  # more would hide the curves
-PHASES = ("planned", "executors", "nodes", "rows", "first step")
 FAILED = ("raised", "lost", "refused", "undelivered")
 
 
@@ -48,7 +53,7 @@ class RunState:
         attempt: The newest attempt.
         nodes: By rank.
         series: By attempt, rank and name.
-        phases: When each attempt reached each of `PHASES`.
+        start: When each attempt reached which phase, and what the run waits for.
         marks: Restarts and losses: time, attempt, kind, text, rank.
         failure: The error that the caller got.
         value: The beginning of what the chief returned.
@@ -65,15 +70,12 @@ class RunState:
         self.nodes: dict[int, NodeView] = {}
         self.series: dict[tuple[int, int, str], Series] = {}
         self.logs: dict[int, NodeLog] = {}
-        self.phases: list[dict[str, Any]] = []
+        self.start = RunStart()
         self.marks: list[dict[str, Any]] = []
         self.failure: RunFailure | None = None
         self.value = ""
         self.progress: float | None = None
         self._head = 0
-        self._reached: set[str] = set()
-        self._waiting_to_join: set[int] = set()
-        self._waiting_to_be_ready: set[int] = set()
 
     @functools.singledispatchmethod
     def _on(self, event: Event) -> None:
@@ -88,6 +90,7 @@ class RunState:
     @_on.register
     def _(self, event: RunStarted) -> None:
         self.started = event
+        self.start.is_shared = not self.is_parallel
         self._head = self.version
 
     @_on.register
@@ -100,16 +103,19 @@ class RunState:
         self._reach("planned", event.t)
 
     @_on.register
+    def _(self, event: RunWaits) -> None:
+        self.start.waiting = event.why
+        self._head = self.version
+
+    @_on.register
+    def _(self, event: SlotsHeld) -> None:
+        self._reach("slots", event.t)
+
+    @_on.register
     def _(self, event: AttemptStarted) -> None:
         self.attempt = event.attempt
         self.status = "starting"
-        self._reached = {"planned"}
-        # The same attempt again, in another way: where Spark refuses barriers, for example.
-        again = [
-            each for each in self.phases if each["attempt"] == event.attempt and each["name"] != "planned"
-        ]
-        self.phases = [each for each in self.phases if each not in again]
-        self._waiting_to_join, self._waiting_to_be_ready = set(self.nodes), set(self.nodes)
+        self.start.begin(event.attempt, self.nodes)
         for node in self.nodes.values():
             if node.state not in FAILED:  # those are shown as failed until their new task has joined
                 node.start_again()
@@ -122,20 +128,18 @@ class RunState:
         if node.state in FAILED:
             node.start_again()
         node.host, node.state = event.host, "starting"
-        self._waiting_to_join.discard(event.rank)
-        if not self._waiting_to_join:
-            self._reach("executors", event.t)
+        self.start.join(event.rank, event.t)
+        self._head = self.version
 
     @_on.register
     def _(self, event: NodeReady) -> None:
-        if self._is_parallel:  # it waits neither for rows nor for others
+        if self.is_parallel:
             self._node(event.rank).state = self.status = "running"
             self._head = self.version
             return
         self._node(event.rank).state = "ready"
-        self._waiting_to_be_ready.discard(event.rank)
-        if not self._waiting_to_be_ready:
-            self._reach("nodes", event.t)
+        self.start.be_ready(event.rank, event.t)
+        self._head = self.version
 
     @_on.register
     def _(self, event: ClusterFormed) -> None:
@@ -162,7 +166,7 @@ class RunState:
 
     @_on.register
     def _(self, event: MetricsReported) -> None:
-        if "first step" not in self._reached:
+        if not self.start.has_reached("first step"):
             if self.status == "starting":  # where nodes meet without the driver it is not told
                 self._run(event.t)
             self._reach("first step", event.t)
@@ -179,6 +183,8 @@ class RunState:
         if event.rank == 0 and "progress" in event.values:
             self.progress = event.values["progress"]
             self._head = self.version
+        elif self.is_parallel:  # any task may have the best value now
+            self._head = self.version
 
     @_on.register
     def _(self, event: LinesPrinted) -> None:
@@ -186,10 +192,7 @@ class RunState:
         if log is None:
             room = max(min(LINES, TOTAL_LINES // max(len(self.nodes), 1)), 20)
             log = self.logs[event.rank] = NodeLog(lines=deque(maxlen=room))
-        if event.left_out:
-            log.lines.append((self.version, event.t, f"... {event.left_out} lines are not in the record"))
-        log.lines.extend((self.version, event.t, line) for line in event.text.split("\n"))
-        log.version = self.version
+        log.add(self.version, event.t, event.text, event.left_out)
 
     @_on.register
     def _(self, event: NodeEnded) -> None:
@@ -210,6 +213,7 @@ class RunState:
     @_on.register
     def _(self, event: RunEnded) -> None:
         self.status = "failed" if event.failure else "succeeded"
+        self.start.waiting = None
         self.failure, self.value = event.failure, event.value
         for node in self.nodes.values():
             if node.state not in FAILED and node.state != "returned":
@@ -226,26 +230,29 @@ class RunState:
         """Whether the call has returned or raised."""
         return self.status in ("succeeded", "failed")
 
-    def last_metrics(self) -> dict[str, float]:
-        """Return the last value of each metric: the chief's in the newest attempt that has it."""
-        own = [each for each in self.series.values() if each.rank == 0]  # in the order of attempts
-        return {each.name: each.points[-1][4] for each in own}
+    @property
+    def is_parallel(self) -> bool:
+        """Whether its nodes are independent tasks, which wait neither for rows nor for each other."""
+        return self.started is not None and self.started.kind == "parallel"
 
     def head(self) -> dict[str, Any]:
         """Return what is known of the run as a whole, as JSON has it."""
         started = self.started
+        best = best_values(self.series.values()) if self.is_parallel else []
         return {
+            "best": [each._asdict() | {"value": json_number(each.value)} for each in best],
             "id": self.run_id,
             "kind": started.kind if started else "run",
             "name": started.name if started else "",
             "at": started.at if started else 0.0,
-            "options": started.options if started else {},
+            "options": shown_options(started.options) if started else {},
             "versions": started.versions if started else {},
-            "plan": self.plan,
+            "plan": shown_plan(self.plan),
             "status": self.status,
             "attempt": self.attempt,
             "progress": finite(self.progress),
-            "phases": self.phases,
+            "phases": self.start.phases,
+            "waiting": self.start.waiting,
             "marks": self.marks,
             "failure": vars(self.failure) if self.failure else None,
             "value": self.value,
@@ -259,13 +266,7 @@ class RunState:
             "t": round(self.t, 3),
             "nodes": [node.as_dict() for node in self.nodes.values() if node.version > since],
             "series": [each.since(since) for each in self.series.values() if each.version > since],
-            "logs": [
-                (rank, round(t, 3), text)
-                for rank, log in self.logs.items()
-                if log.version > since
-                for version, t, text in log.lines
-                if version > since
-            ],
+            "logs": [(rank, *line) for rank, log in self.logs.items() for line in log.since(since)],
         }
         if self._head > since:
             found["head"] = self.head()
@@ -279,15 +280,8 @@ class RunState:
         node.version = self.version
         return node
 
-    @property
-    def _is_parallel(self) -> bool:
-        return self.started is not None and self.started.kind == "parallel"
-
     def _reach(self, phase: str, t: float) -> None:
-        if phase not in self._reached:
-            self._reached.add(phase)
-            if not self._is_parallel:  # its tasks begin one after the other: they share no start
-                self.phases.append({"attempt": self.attempt, "name": phase, "t": round(t, 3)})
+        self.start.reach(phase, t)
         self._head = self.version
 
     def _mark(self, t: float, kind: str, text: str, rank: int) -> None:

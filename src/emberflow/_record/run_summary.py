@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberflow._plan import deadlines
+from emberflow._record.metric_values import SPEED, best_values, last_values, losses_first
 from emberflow._record.run_state import RunState
-
-SPEED = "rows_per_second"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,8 @@ class RunSummary:
         seconds: How long it took, or has taken so far.
         nodes: How many nodes it has.
         attempts: How often all nodes were started.
-        metrics: The last value of each.
+        metrics: The last value of each; of parallel tasks the best of their last values.
+        best_ranks: Of parallel tasks: which one has the best value of each metric.
     """
 
     run_id: str
@@ -34,6 +34,7 @@ class RunSummary:
     nodes: int
     attempts: int
     metrics: Mapping[str, float]
+    best_ranks: Mapping[str, int]
 
 
 def summary_of(state: RunState, now: float | None = None) -> RunSummary:
@@ -47,6 +48,8 @@ def summary_of(state: RunState, now: float | None = None) -> RunSummary:
     age = (time.time() if now is None else now) - (at + state.t)
     # A driver that is alive writes at least every `RECORD_SIGN_OF_LIFE`.
     is_cut = not state.is_over and age > 2 * deadlines.RECORD_SIGN_OF_LIFE
+    best = best_values(state.series.values()) if state.is_parallel else []
+    last = {each.name: each.value for each in best} if best else last_values(state.series.values())
     return RunSummary(
         run_id=state.run_id,
         name=state.started.name if state.started else "?",
@@ -55,18 +58,15 @@ def summary_of(state: RunState, now: float | None = None) -> RunSummary:
         seconds=state.t,
         nodes=len(state.nodes),
         attempts=state.attempt + 1,
-        metrics=state.last_metrics(),
+        metrics=last,
+        best_ranks={each.name: each.rank for each in best},
     )
 
 
-def metrics_in_words(metrics: Mapping[str, float], most: int = 4) -> str:
-    """Return the first metrics as text.
-
-    >>> metrics_in_words({"loss": 0.12345, "accuracy": 0.98, "rows_per_second": 12000.0})
-    'loss 0.1235  accuracy 0.98'
-    """
-    shown = [(name, value) for name, value in metrics.items() if name != SPEED]
-    return "  ".join(f"{name} {value:.4g}" for name, value in shown[:most])
+def metrics_in_words(run: RunSummary, most: int = 4) -> str:
+    """Return the metrics that people look for first as text; of parallel tasks with the task that is the best."""
+    shown = [name for name in losses_first(run.metrics) if name != SPEED][:most]
+    return "  ".join(f"{name} {_value(run, name, 4)}" for name in shown)
 
 
 def differences(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
@@ -74,23 +74,36 @@ def differences(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
 
     Options, plan and versions are listed where they differ; times and metrics in any case.
     """
-    first, second = _facts(one), _facts(other)
-    names = [*first, *(name for name in second if name not in first)]
-    rows = [(name, first.get(name, ""), second.get(name, "")) for name in names]
-    changed = [row for row in rows if row[1] != row[2]]
+    first, second = one.head(), other.head()
+    changed = [
+        *_changed(_basics(one), _basics(other)),
+        *_changed(_choices(first), _choices(second), absent="default"),  # a record has what was chosen
+        *_changed(first["plan"], second["plan"]),
+        *_changed(_versions(first), _versions(second)),
+    ]
     return [*changed, *_measured(one, other)]
 
 
-def _facts(state: RunState) -> dict[str, str]:
-    started = state.started
-    found: dict[str, Any] = {"function": started.name if started else "", "nodes": len(state.nodes)}
-    if started:
-        found |= started.options
-    found |= state.plan
-    found |= {
-        f"version of {name}": version for name, version in (started.versions if started else {}).items()
-    }
-    return {name: str(value) for name, value in found.items()}
+def _changed(
+    first: Mapping[str, Any], second: Mapping[str, Any], absent: str = ""
+) -> list[tuple[str, str, str]]:
+    rows = [
+        (name, str(first.get(name, absent)), str(second.get(name, absent)))
+        for name in dict.fromkeys([*first, *second])
+    ]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def _basics(state: RunState) -> dict[str, Any]:
+    return {"function": state.started.name if state.started else "", "nodes": len(state.nodes)}
+
+
+def _choices(head: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in head["options"].items() if name != "record"}
+
+
+def _versions(head: Mapping[str, Any]) -> dict[str, str]:
+    return {f"version of {name}": version for name, version in head["versions"].items()}
 
 
 def _measured(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
@@ -101,8 +114,11 @@ def _measured(one: RunState, other: RunState) -> list[tuple[str, str, str]]:
         ("attempts", str(first.attempts), str(second.attempts)),
     ]
     names = dict.fromkeys([*first.metrics, *second.metrics])
-    return rows + [(name, _last(first, name), _last(second, name)) for name in names]
+    return rows + [(name, _value(first, name, 5), _value(second, name, 5)) for name in names]
 
 
-def _last(run: RunSummary, name: str) -> str:
-    return f"{run.metrics[name]:.5g}" if name in run.metrics else ""
+def _value(run: RunSummary, name: str, digits: int) -> str:
+    if name not in run.metrics:
+        return ""
+    task = f" (best: task {run.best_ranks[name]})" if name in run.best_ranks else ""
+    return f"{run.metrics[name]:.{digits}g}{task}"

@@ -47,6 +47,11 @@ class Thinner(Generic[Item]):
             place.left_out = None
         return left
 
+    def begin_again(self) -> None:
+        """Let the next entry of each series through, as a first one; then as few as before."""
+        for place in self._series.values():
+            place.seen = 0
+
 
 class _Place(Generic[Item]):
     """Where a series stands."""

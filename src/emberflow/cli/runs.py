@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from emberflow.cli.exit_codes import exit_code_of
-from emberflow.errors import ConfigError
+from emberflow.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from emberflow._record.run_state import RunState
@@ -90,7 +90,7 @@ def _print_list(console: Console, states: "list[RunState]") -> None:
     for run in map(summary_of, states):
         began = f"{datetime.fromtimestamp(run.at, UTC).astimezone():%Y-%m-%d %H:%M}"
         figures = (str(run.nodes), str(run.attempts), f"{run.seconds:.0f}")
-        rows.append((run.run_id or "?", began, run.name, run.status, *figures, metrics_in_words(run.metrics)))
+        rows.append((run.run_id or "?", began, run.name, run.status, *figures, metrics_in_words(run)))
     _print_columns(console, rows, right=(4, 5, 6))
 
 
@@ -111,7 +111,13 @@ def _print_columns(console: Console, rows: Sequence[Sequence[str]], right: Colle
 def _write_report(console: Console, states: "list[RunState]", html: str) -> None:
     from emberflow.page.report import write_report
 
-    write_report(states, html)
+    try:
+        write_report(states, html)
+    except OSError as error:  # storage that is not there; any other failure is a StorageError already
+        raise StorageError(
+            f"--html must be a file that can be written. Received: {html}: {error}.",
+            fix="Choose a file in a folder of your own: --html run.html.",
+        ) from error
     console.print(f"Report of {' and '.join(state.run_id for state in states)}: {html}", markup=False)
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from emberflow.cli.exit_codes import exit_code_of
 from emberflow.cli.until_interrupted import keep_until_interrupted
 
 
@@ -33,23 +32,16 @@ def ui(
 
 def run_ui(path: str, port: int) -> int:
     """Serve the page; return the exit code."""
-    codes: list[int] = []
-
-    def serve(_: Console) -> None:
-        from emberflow._driver.paths import resolve_path
-        from emberflow.page.sources import RecordedRuns
-
-        with closing(RecordedRuns(resolve_path(None, path))) as runs:
-            codes.append(keep_until_interrupted(_served(runs, port), _print_address))
-
-    return exit_code_of(serve) or (codes[0] if codes else 0)
+    return keep_until_interrupted(_served(path, port), _print_address)
 
 
 @contextmanager
-def _served(runs: object, port: int) -> Iterator[str]:
+def _served(path: str, port: int) -> Iterator[str]:
+    from emberflow._driver.paths import resolve_path
     from emberflow.page.server import PageServer
+    from emberflow.page.sources import RecordedRuns
 
-    with PageServer(runs, port) as server:  # type: ignore[arg-type] # its class is imported above
+    with closing(RecordedRuns(resolve_path(None, path))) as runs, PageServer(runs, port) as server:
         yield server.url
 
 

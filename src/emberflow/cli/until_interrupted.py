@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from emberflow.errors import EmberflowError
+from emberflow.cli.exit_codes import exit_code_of
 
 Servers = TypeVar("Servers")
 
@@ -19,20 +19,17 @@ def keep_until_interrupted(
     servers: AbstractContextManager[Servers], print_usage: Callable[[Console, Servers], None]
 ) -> int:
     """Start servers, print how to use them, wait for Ctrl-C; return the exit code."""
-    console = Console(highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, _interrupt)  # `kill` and `docker stop` then clean up as Ctrl-C does
-    try:
-        with servers as running:
-            print_usage(console, running)
-            threading.Event().wait()
-    except KeyboardInterrupt:
-        console.print("\nStopped. No process is left.")
-    except EmberflowError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[red]{type(error).__name__}[/red]: {error}"
-        )
-        return 1
-    return 0
+
+    def serve(console: Console) -> None:
+        try:
+            with servers as running:
+                print_usage(console, running)
+                threading.Event().wait()
+        except KeyboardInterrupt:
+            console.print("\nStopped. No process is left.")
+
+    return exit_code_of(serve)
 
 
 def export_line(settings: Mapping[str, object]) -> str:

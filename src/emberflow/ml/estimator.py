@@ -21,6 +21,7 @@ from emberflow.ml.params import TrainingParams, defaults_of, with_accessors
 from emberflow.ml.run_params import RunParams, run_options
 from emberflow.ml.saved_stage import SavedStage
 from emberflow.ml.schema_checks import check_evaluation
+from emberflow.ml.shown_params import shown_params
 from emberflow.ml.training import Trained, TrainFunction, Training
 from emberflow.ml.training_description import training_of
 from emberflow.run import run
@@ -285,7 +286,7 @@ class KerasEstimator(Estimator[KerasModel], TrainingParams, RunParams, SavedStag
         if self.evaluation is not None:
             check_evaluation(options)
             options["evaluator"] = True
-        train = TrainFunction(training)
+        train = TrainFunction(training, shown_params(self, model=self.model, callbacks=self.callbacks))
         with params_named():
             result = run(train, data=data, spark=spark, cluster=self.cluster, **options)
         return self._model_of(result.value, result)

@@ -23,12 +23,13 @@ from emberflow.errors import ConfigError
 from emberflow.ml.function_training import Exported, FunctionTraining
 from emberflow.ml.param_names import params_named
 from emberflow.ml.params import ValidationParams, arguments_kept, declare, defaults_of, with_accessors
-from emberflow.ml.run_params import RunParams, run_options, to_seconds
+from emberflow.ml.run_params import RUN_OPTIONS, RunParams, run_options, to_seconds
 from emberflow.ml.saved_model_transformer import SavedModelTransformer
 from emberflow.ml.saved_stage import SavedStage
 from emberflow.ml.saving import StageWriter, check_trusted, read_metadata, with_params
 from emberflow.ml.schema_checks import check_indicator, check_present
 from emberflow.ml.scoring_params import SignatureParams
+from emberflow.ml.shown_params import shown_params
 from emberflow.ml.validation_rows import split_rows
 from emberflow.predict import Errors
 from emberflow.run import run
@@ -231,7 +232,8 @@ class FunctionEstimator(
         data = self._rows(dataset)
         options = run_options(self, self.cluster)
         options |= {option: self.getOrDefault(name) for name, option in OWN_RUN_OPTIONS.items()}
-        training = FunctionTraining(ship(fn, is_connect=False), packages_used(fn))
+        shown = shown_params(self, {*RUN_OPTIONS, *OWN_RUN_OPTIONS}, fn=self.fn)
+        training = FunctionTraining(ship(fn, is_connect=False), packages_used(fn), shown)
         with params_named():
             result = run(training, data=data, spark=dataset.sparkSession, cluster=self.cluster, **options)
         exported: Exported = result.value

@@ -1,6 +1,7 @@
 """What each node runs for FunctionEstimator: your function; the chief tells the driver what it exported."""
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,11 @@ class Exported:
     path: str
     fingerprint: str
 
+    @property
+    def shown_value(self) -> str:
+        """What a record has of it."""
+        return self.path
+
 
 @dataclass(frozen=True)
 class FunctionTraining:
@@ -35,11 +41,13 @@ class FunctionTraining:
     Attributes:
         fn: Your function.
         preload: Packages that it uses.
-        shown_name: What the record of the run calls it.
+        shown_options: What the record of the run says of the estimator's Params.
+        shown_name: What it calls it.
     """
 
     fn: bytes = field(repr=False)
     preload: tuple[str, ...] = ()
+    shown_options: Mapping[str, Any] = field(default_factory=dict)
     shown_name: str = "FunctionEstimator"
 
     def __call__(self, ctx: "Context") -> Exported | None:

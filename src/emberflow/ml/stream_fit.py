@@ -22,6 +22,7 @@ from emberflow.ml.param_names import params_named
 from emberflow.ml.publishing import LEAST_KEPT, is_published, publish_version
 from emberflow.ml.run_params import run_options
 from emberflow.ml.saving import write_metadata
+from emberflow.ml.shown_params import shown_params
 from emberflow.ml.stream_learning import TRAINED, VERSION, LearnFunction
 from emberflow.ml.training import Trained
 from emberflow.ml.training_description import training_of
@@ -151,8 +152,10 @@ def fit_stream(
     training, data = training_of(estimator, stream)
     options = {name: value for name, value in run_options(estimator).items() if name not in OF_ONE_RUN}
     template = estimator._model_of(Trained(keras_file=b"", history={}, outputs=()))  # noqa: SLF001 - internal to Emberflow
+    shown = shown_params(estimator, model=estimator.model, callbacks=estimator.callbacks)
+    learn = LearnFunction(training, shown)
     with params_named():
-        nodes = cluster(LearnFunction(training), spark=spark, **options)
+        nodes = cluster(learn, spark=spark, **options)
     try:
         if page := estimator.getOrDefault("page"):
             nodes.page(0 if page is True else page)

@@ -2,7 +2,8 @@
 
 import functools
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ class LearnFunction:
     """The function that the nodes of `KerasEstimator.fitStream` run."""
 
     training: Training
+    shown_options: Mapping[str, Any] = field(default_factory=dict)
     shown_name: str = "KerasEstimator.fitStream"
 
     def __call__(self, ctx: "Context") -> None:

@@ -92,12 +92,18 @@ class Trained:
     pad_value: Any = None
     saved_model: bytes = field(default=b"", repr=False)
 
+    @property
+    def shown_value(self) -> str:
+        """What a record has of it: the metrics after the last epoch."""
+        return "  ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)
+
 
 @dataclass(frozen=True)
 class TrainFunction:
     """The function that `ef.run` runs; it knows the least size of its value."""
 
     training: Training
+    shown_options: Mapping[str, Any] = field(default_factory=dict)
     shown_name: str = "KerasEstimator"
     preload: tuple[str, ...] = ("tensorflow", "keras", "emberflow.ml.trainers")  # for `packages_used`
 

@@ -35,6 +35,19 @@ def note(text: str) -> str:
     return f'<p style="{QUIET};margin:6px 0 0">{html.escape(text)}</p>'
 
 
+def in_bytes(size: float) -> str:
+    """Return a size as people write it.
+
+    >>> in_bytes(31_000_000), in_bytes(1_540_000_000)
+    ('31 MB', '1.5 GB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
 def table(names: Sequence[str], rows: Iterable[Sequence[str | Coloured]]) -> str:
     """Return a table with a line of names on top.
 
@@ -43,7 +56,7 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str | Coloured]]) -> str
     """
     head = "".join(f'<th style="{_LEFT};{QUIET};font-weight:500">{html.escape(name)}</th>' for name in names)
     body = "".join(f"<tr>{''.join(map(_table_cell, row))}</tr>" for row in rows)
-    return f'<table style="margin-top:8px;font-size:13px"><tr>{head}</tr>{body}</table>'
+    return f'<table style="margin-top:8px;font-size:13px;color:inherit"><tr>{head}</tr>{body}</table>'
 
 
 def _table_cell(content: str | Coloured) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from emberflow._record.run_state import FAILED, RunState
-from emberflow.page.cell import SHOWN_NODES, curves_html, failure_html, name_of, status_of
+from emberflow.page.cell import SHOWN_NODES, failure_html, name_of, status_of
+from emberflow.page.cell_charts import curves_html
 from emberflow.page.cell_parts import BAD, GOOD, Coloured, cell, heading, note, table
 from emberflow.result import NodeStatus
 

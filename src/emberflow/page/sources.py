@@ -1,12 +1,12 @@
 """Where a page gets its runs from: the recorder of a run of this process, or a folder of records."""
 
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from emberflow import storage
 from emberflow._plan import deadlines
+from emberflow._record.json_values import json_values
 from emberflow._record.record_files import RecordReader, records_in
 from emberflow._record.recorder import Recorder
 from emberflow._record.run_state import RunState
@@ -27,8 +27,7 @@ class Runs(Protocol):
 def brief(state: RunState) -> dict[str, Any]:
     """Return a run in brief, as JSON has it."""
     summary = summary_of(state)
-    metrics = {name: value for name, value in summary.metrics.items() if math.isfinite(value)}
-    return vars(summary) | {"metrics": metrics}
+    return vars(summary) | {"metrics": json_values(summary.metrics)}
 
 
 class LiveRuns:
@@ -93,10 +92,15 @@ class RecordedRuns:
                 continue
 
     def _follow(self, folders: Sequence[str]) -> None:
+        """Read what is new. Only this thread reads, and no browser waits for it: storage may take its time."""
         for folder in folders:
-            reader = self._readers.get(folder) or RecordReader(folder)
-            if reader.state.is_over:
-                continue
-            with self._lock:
-                reader.look()
-                self._readers[folder] = reader
+            reader = self._readers.get(folder)
+            if reader is None:
+                reader = RecordReader(folder)
+                reader.look()  # nobody else has it yet
+                with self._lock:
+                    self._readers[folder] = reader
+            elif not reader.state.is_over:
+                for events in reader.news():
+                    with self._lock:
+                        reader.take(events)
