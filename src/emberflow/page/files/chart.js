@@ -192,8 +192,14 @@ class Chart {
     return found.length > 2 ? byDistance.slice(0, TIP_ROWS).sort((a, b) => a.y - b.y) : found;
   }
 
+  // Digits that tell a value from its neighbours on a flat curve.
+  digits(y) {
+    if (!y || shared.log) return 4;
+    return Math.min(Math.max(3 + Math.ceil(Math.log10(Math.abs(y) / (this.ys[1] - this.ys[0]))), 4), 15);
+  }
+
   showTip(x, found, near) {
-    const rows = found.map((each) => el("div", { class: each === near ? "near" : "" }, el("i", { style: { background: each.line.colour } }), each.line.label + " ", valueOf(each.point[2])));
+    const rows = found.map((each) => el("div", { class: each === near ? "near" : "" }, el("i", { style: { background: each.line.colour } }), each.line.label + " ", valueOf(each.point[2], this.digits(each.point[1]))));
     const marks = this.shownMarks().filter((mark) => Math.abs(this.px(mark.x) - this.px(x)) < 7).slice(0, 3);
     const where = shared.axis === "time" ? clock(x) : shared.axis + " " + number(shared.axis === "step" ? Math.round(x) : Number(x.toFixed(1)));
     this.tip.replaceChildren(el("b", {}, where), ...rows, ...marks.map((mark) => el("em", {}, mark.text)));
@@ -205,8 +211,8 @@ class Chart {
 const isDrawn = (y) => y !== null && !(shared.log && y <= 0);
 
 // A value in words; red where it is not finite.
-function valueOf(value) {
-  return el("span", { class: isFiniteValue(value) ? "" : "not-finite" }, number(value));
+function valueOf(value, digits = 4) {
+  return el("span", { class: isFiniteValue(value) ? "" : "not-finite" }, number(value, digits));
 }
 
 // Of many points in one column of pixels the lowest and the highest are drawn.

@@ -4,10 +4,12 @@ const RUN_COLOURS = ["#8b6cf0", "#1098ad", "#e64980", "#74b816", "#339af0"]; // 
 const HIDDEN = new Set(["progress", "epoch"]);
 const MOST_LINES = 16; // nodes or tasks of one run: more colours cannot be told apart
 
-// Far apart for neighbours, equally bright for all.
+// Far apart for neighbours; after 13 tasks the hues come again, lighter or darker.
 function taskColour(rank) {
   const isDark = document.documentElement.dataset.theme === "dark";
-  return "oklch(" + (isDark ? 75 : 57) + "% 0.15 " + Math.round((45 + rank * 137.5) % 360) + ")";
+  const isSecond = Math.floor(rank / 13) % 2 === 1;
+  const bright = isDark ? (isSecond ? 88 : 72) : isSecond ? 42 : 60;
+  return "oklch(" + bright + "% " + (isSecond ? 0.11 : 0.17) + " " + Math.round((45 + rank * 137.5) % 360) + ")";
 }
 
 const runColour = (place) => (place ? RUN_COLOURS[(place - 1) % RUN_COLOURS.length] : colour("ember"));
@@ -56,7 +58,7 @@ class CurvesView {
       const bad = series.firstBad && series.firstBad[axis] !== null ? { x: series.firstBad[axis], value: series.firstBad[VALUE], step: series.firstBad[0] } : null;
       found.push({ points, bad, name: series.name, isDashed: isValidation && (run.isParallel || place !== null), ...style });
     }
-    return found;
+    return found.sort((a, b) => b.width - a.width); // the chief or the best task on top
   }
 
   nodeStyle(run, series, isValidation, place) {

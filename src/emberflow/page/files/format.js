@@ -35,17 +35,17 @@ const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"]];
 // Values that are not finite come as text; older records have null for them.
 const isFiniteValue = (value) => typeof value === "number";
 
-function number(value) {
+function number(value, digits = 4) {
   if (value === null || value === undefined) return "nan";
   if (!isFiniteValue(value)) return String(value);
   const size = Math.abs(value);
   if (size >= 1e15) return value.toExponential(1).replace("e+", "e");
   const [unit, name] = LARGE.find(([least]) => size >= least) || [];
-  if (unit) return Number((value / unit).toPrecision(3)) + " " + name;
-  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  if (unit) return Number((value / unit).toPrecision(Math.max(3, digits - 1))) + " " + name;
+  if (size >= 1000) return value.toLocaleString("en", { maximumFractionDigits: Math.max(0, Math.min(digits, 15) - 5) });
   if (size === 0 || Number.isInteger(value)) return String(value);
   if (size < 1e-4) return value.toExponential(1);
-  return String(Number(value.toPrecision(4)));
+  return String(Number(value.toPrecision(digits)));
 }
 
 function bytes(value) {

@@ -30,10 +30,11 @@ function startRow(run, attempt, isOneOfSeveral) {
   const own = phases.filter((phase) => phase.attempt === attempt);
   let since = attempt ? marks.filter((mark) => mark.kind === "restart" && mark.attempt < attempt).at(-1)?.t ?? own[0]?.t ?? run.t : 0;
   const lengths = own.map((phase) => { const length = Math.max(phase.t - since, 0); since = phase.t; return [phase.name, length]; });
-  const total = lengths.reduce((sum, each) => sum + each[1], 0);
-  const bars = lengths.map(([name, length]) => el("div", { style: { flexGrow: Math.max(length / (total || 1), 0.01), background: phaseColour(name) }, title: PHASES[name] + ": " + duration(length) }, length / total > 0.12 ? duration(length) : ""));
   const isWaiting = attempt === run.head.attempt && !run.isOver && own.at(-1)?.name !== "first step";
-  if (isWaiting) bars.push(el("div", { class: "now", style: { flexGrow: 0.4 } }, waitingFor(run, own) + (run.head.status === "starting" ? ", " + duration(Math.max(run.elapsed - since, 0)) : "")));
+  const waited = isWaiting && run.head.status === "starting" ? Math.max(run.elapsed - since, 0) : null;
+  const total = lengths.reduce((sum, each) => sum + each[1], waited || 0);
+  const bars = lengths.map(([name, length]) => el("div", { style: { flexGrow: Math.max(length / (total || 1), 0.01), background: phaseColour(name) }, title: PHASES[name] + ": " + duration(length) }, length / total > 0.12 ? duration(length) : ""));
+  if (isWaiting) bars.push(el("div", { class: "now", style: { flexGrow: bars.length ? Math.max(waited / total || 0, 0.4) : 1 } }, waitingFor(run, own) + (waited === null ? "" : ", " + duration(waited))));
   const names = lengths.map(([name, length]) => el("li", {}, el("i", { style: { background: phaseColour(name) } }), PHASES[name] + " ", el("b", {}, duration(length))));
   if (isOneOfSeveral) names.unshift(el("li", {}, el("b", {}, attempt ? "attempt " + (attempt + 1) : "first attempt")));
   return [el("div", { class: "phases" }, ...bars), el("ul", { class: "phase-names" }, ...names)];
