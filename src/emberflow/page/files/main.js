@@ -10,7 +10,8 @@ const logsView = new LogsView();
 const curvesView = new CurvesView();
 const runsList = new RunsList(choose);
 let isWaiting = false;
-window.emberflow = { frames: [] }; // for tests: milliseconds that each update took
+// For tests: milliseconds that each update took, and how many points of curves are held.
+window.emberflow = { frames: [], points: () => [...runs.values()].flatMap((run) => [...run.series.values()]).reduce((sum, each) => sum + each.points.length, 0) };
 
 function refresh() {
   if (isWaiting) return;
