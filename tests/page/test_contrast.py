@@ -16,7 +16,11 @@ expect = pytest.importorskip("playwright.sync_api", reason="playwright is not in
 LEAST = 4.5
 SOFT = {"ember-ink": "ember-soft", "green": "green-soft", "red": "red-soft", "amber": "amber-soft"}
 PAIRS = [
-    *((text, behind) for text in ("ink", "soft", "faint", "red", "ember-ink") for behind in ("card", "raised")),
+    *(
+        (text, behind)
+        for text in ("ink", "soft", "faint", "red", "ember-ink")
+        for behind in ("card", "raised")
+    ),
     *((text, "page") for text in ("ink", "soft", "faint", "ember-ink")),
     *SOFT.items(),
     *(("soft", behind) for behind in SOFT.values()),
@@ -29,14 +33,18 @@ PAIRS = [
 
 def variables(scheme: str) -> dict[str, str]:
     """Return the colours of the page's styles."""
-    light, dark = re.findall(r"^:root[^{]*\{(.*?)\}", Path(html.FILES, "run.css").read_text(), re.S | re.M)[:2]
+    light, dark = re.findall(
+        r"^:root[^{]*\{(.*?)\}", Path(html.FILES, "run.css").read_text(), re.DOTALL | re.MULTILINE
+    )[:2]
     found = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light))
     return found | (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", dark)) if scheme == "dark" else {})
 
 
 def brightness(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -61,12 +69,14 @@ def test_no_text_of_the_page_is_too_pale(page: "Page", report_of: Any, run: Any,
     expect(page.locator("#facts")).to_contain_text("data_parallel")
     pairs = page.evaluate(
         """() => {
-            const hex = (text) => '#' + text.match(/\\d+/g).slice(0, 3).map((n) => Number(n).toString(16).padStart(2, '0')).join('');
+            const two = (number) => Number(number).toString(16).padStart(2, '0');
+            const hex = (text) => '#' + text.match(/\\d+/g).slice(0, 3).map(two).join('');
             const isClear = (text) => text === 'rgba(0, 0, 0, 0)';
             const found = {};
             for (const each of document.querySelectorAll('body *')) {
                 const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-                if (!own || !each.checkVisibility() || each.closest('.failure, .now, script')) continue; // these have gradients
+                const isGradient = each.closest('.failure, .now');
+                if (!own || isGradient || !each.checkVisibility()) continue;
                 let behind = each;
                 while (isClear(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
                 const pair = hex(getComputedStyle(each).color) + ' ' + hex(getComputedStyle(behind).backgroundColor);

@@ -1,5 +1,6 @@
 """What the page says of a run that was cut, waits, was started again, or has many tasks."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,10 @@ def tile(page: "Page", label: str) -> Any:
 def search(tasks: int) -> list[e.Event]:
     """Return a parallel run whose tasks report a loss, the later ones a lower one."""
     nodes = tuple(e.PlannedNode(rank=rank, role="task", index=rank) for rank in range(tasks))
-    found: list[e.Event] = [started(kind="parallel", name="search"), e.RunPlanned(t=0.1, nodes=nodes, plan={})]
+    found: list[e.Event] = [
+        started(kind="parallel", name="search"),
+        e.RunPlanned(t=0.1, nodes=nodes, plan={}),
+    ]
     for rank in range(tasks):
         found += [e.NodeJoined(t=1.0, rank=rank, host="host-1"), e.NodeReady(t=1.0, rank=rank)]
         for step in range(10):
@@ -53,10 +57,7 @@ def test_a_cut_run_stands_still_and_says_so(page: "Page") -> None:
     assert colours == page.locator("#status").evaluate("(pill) => getComputedStyle(pill).color")
 
 
-def test_a_run_that_goes_on_counts_its_seconds(page: "Page", page_of: Any) -> None:
-    """The counterpart: with the same clock a live run does go on."""
-    import time
-
+def test_a_run_that_goes_on_counts_its_seconds(page: "Page") -> None:
     page.clock.install()
     runs = SeveralRuns([started(at=time.time()), planned(2), *start(2)])
     with PageServer(runs) as server:
@@ -135,7 +136,9 @@ def test_a_run_that_waits_says_for_what_from_the_beginning(page: "Page", page_of
     expect(page.locator("#no-nodes")).to_be_hidden()
 
 
-def test_the_phase_of_slots_is_one_of_the_start_and_older_records_do_without(page: "Page", page_of: Any) -> None:
+def test_the_phase_of_slots_is_one_of_the_start_and_older_records_do_without(
+    page: "Page", page_of: Any
+) -> None:
     phases = [{"attempt": 0, "name": "planned", "t": 0.1}, {"attempt": 0, "name": "slots", "t": 2.1}]
     page.goto(page_of([started(), planned(2)], phases=phases))
     expect(page.locator(".phase-names li")).to_have_text(["planned 0.1 s", "slots 2.0 s"])

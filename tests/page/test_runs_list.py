@@ -114,7 +114,10 @@ def test_a_long_name_breaks_neither_list_nor_page(page: "Page", width: int) -> N
         assert page.evaluate("document.documentElement.scrollWidth") == width
         inside = page.locator("#runs").evaluate("(list) => list.scrollWidth <= list.clientWidth")
         assert inside
-        box, edge = found.item(LONG).get_by_role("checkbox").bounding_box(), page.locator("#runs").bounding_box()
+        box, edge = (
+            found.item(LONG).get_by_role("checkbox").bounding_box(),
+            page.locator("#runs").bounding_box(),
+        )
         assert edge is not None
         assert box["x"] + box["width"] < edge["x"] + edge["width"]
 
