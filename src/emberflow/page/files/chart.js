@@ -11,7 +11,7 @@ class Chart {
     this.marks = [];
     this.edge = { left: 50, right: 12, top: 18, bottom: 24 };
     this.names = el("h3", {}, title);
-    this.wholeButton = el("button", { type: "button", class: "show-all", hidden: true, onclick: () => zoomTo(null) }, "Show all");
+    this.wholeButton = el("button", { type: "button", class: "show-all", hidden: true, onclick: () => { zoomTo(null); this.canvas.focus({ preventScroll: true }); } }, "Show all");
     this.canvas = el("canvas", { tabindex: 0, role: "img" });
     this.tip = el("div", { class: "tip", hidden: true });
     this.root = el("div", { class: "chart" }, el("div", { class: "chart-head" }, this.names, this.wholeButton), this.canvas, this.tip);

@@ -116,7 +116,7 @@ shared.onChange = (isZoom) => {
 };
 byId("axis").addEventListener("click", (event) => event.target.dataset.axis && setAxis(event.target.dataset.axis));
 byId("log-scale").addEventListener("click", setLog);
-byId("zoom-out").addEventListener("click", () => zoomTo(null));
+byId("zoom-out").addEventListener("click", () => { zoomTo(null); byId("curves").focus({ preventScroll: true }); }); // it is disabled now
 byId("details").addEventListener("toggle", refresh);
 byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 byId("runs-fold").open = matchMedia("(min-width: 1001px)").matches;

@@ -35,11 +35,21 @@ function labelPlaces(pen, groups, px, left, right) {
     const next = at + 1 < groups.length ? px(groups[at + 1][0].x) - 7 : Infinity;
     const fits = (row) => x > ends[row] + 6 && (row > 0 || x + width < next || x > next + 14);
     const row = LABEL_ROWS.findIndex((_, each) => fits(each));
-    if (row < 0) return; // pointing at the marks tells it
+    if (row < 0) return joinLabel(pen, found, group, ends, right);
     ends[row] = x + width;
-    found.push({ text, x, row, colour: MARK_COLOURS[group[0].kind] });
+    found.push({ text, x, row, group, colour: MARK_COLOURS[group[0].kind] });
   });
   return found;
+}
+
+// Without a place of its own a label becomes part of the one before it; where that has no room, pointing tells it.
+function joinLabel(pen, found, group, ends, right) {
+  const before = found.findLast((each) => each.row === 1);
+  if (!before) return;
+  const all = [...before.group, ...group];
+  const end = before.x + pen.measureText(labelOf(all)).width;
+  if (end > right) return;
+  [before.group, before.text, ends[1]] = [all, labelOf(all), end];
 }
 
 function drawMark(pen, mark, x, bottom) {
