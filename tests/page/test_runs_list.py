@@ -159,3 +159,14 @@ def test_a_value_that_is_not_finite_is_red_in_the_list(page: "Page") -> None:
         metric = page.locator("#runs-list li small.not-finite")
         expect(metric).to_have_text([" · loss nan", " · loss nan"])
         assert metric.first.evaluate("(each) => getComputedStyle(each).color") == "rgb(201, 42, 42)"
+
+
+def test_the_best_value_of_parallel_tasks_is_listed_with_its_task(page: "Page") -> None:
+    class WithBest(SeveralRuns):
+        def listed(self) -> list[dict[str, Any]]:
+            best = {"metrics": {"loss": 0.1}, "best_ranks": {"loss": 18}}
+            return [each | best for each in super().listed()]
+
+    with PageServer(WithBest(failed(), succeeded())) as server:
+        page.goto(server.url)
+        expect(page.locator("#runs-list small:last-of-type").first).to_have_text(" · loss 0.1 (task 18)")

@@ -30,7 +30,8 @@ class RunsList {
     item.name.title = run.name;
     setText(item.note, run.run_id + " · " + duration(run.seconds));
     const [name, value] = Object.entries(run.metrics).find(([each]) => each !== SPEED && !HIDDEN.has(each)) || [];
-    setText(item.metric, name ? " · " + name + " " + number(value) : "");
+    const task = run.best_ranks?.[name]; // of parallel tasks it is the best value
+    setText(item.metric, name ? " · " + name + " " + number(value) + (task === undefined ? "" : " (task " + task + ")") : "");
     item.metric.classList.toggle("not-finite", Boolean(name) && !isFiniteValue(value));
     if (isShown) item.button.setAttribute("aria-current", "true"); else item.button.removeAttribute("aria-current");
     item.box.checked = isBeside;
