@@ -60,3 +60,53 @@ def report_of(tmp_path: Path) -> Any:
         return path.as_uri()
 
     return write
+
+
+@pytest.fixture
+def page_of(tmp_path: Path) -> Any:
+    """Return a function that writes the page of a run that goes on; it takes facts of the run as a whole as well."""
+    from emberflow._record.run_state import fold
+    from emberflow.page import html
+
+    def write(events: Any, series: Any = None, **head: Any) -> str:
+        change = fold(events).changes()
+        change["head"] |= head
+        change["series"] = series or change["series"]
+        path = tmp_path / "page.html"
+        path.write_text(html.report([change]))
+        return path.as_uri()
+
+    return write
+
+
+@pytest.fixture
+def written(page: "Page") -> Any:
+    """Return a function that tells what is written on a chart: text, left, right, bottom and colour of each."""
+    page.add_init_script(WRITING)
+
+    def read(chart: int = 0) -> list[dict[str, Any]]:
+        page.wait_for_selector(".chart canvas")
+        found: list[dict[str, Any]] = page.evaluate("(chart) => textsOf(chart)", chart)
+        return found
+
+    return read
+
+
+WRITING = """
+    const all = [];
+    const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const width = this.measureText(text).width;
+        const left = x - { left: 0, center: width / 2, right: width }[this.textAlign];
+        all.push({ canvas: this.canvas, text, left, right: left + width, y, colour: this.fillStyle });
+        fillText.call(this, text, x, y);
+    };
+    CanvasRenderingContext2D.prototype.clearRect = function (...box) {
+        for (let at = all.length - 1; at >= 0; at--) if (all[at].canvas === this.canvas) all.splice(at, 1);
+        clearRect.apply(this, box);
+    };
+    window.textsOf = (chart) => {
+        const wanted = document.querySelectorAll(".chart canvas")[chart];
+        return all.filter((each) => each.canvas === wanted).map(({ canvas, ...rest }) => rest);
+    };
+"""

@@ -145,6 +145,7 @@ def test_the_curves_of_two_runs_are_drawn_together(page: "Page", report_of: Any)
 def test_the_run_that_is_shown_is_on_top_of_those_beside_it_and_its_charts_are_level(
     page: "Page", report_of: Any
 ) -> None:
+    page.set_viewport_size({"width": 1500, "height": 900})  # room for three charts beside the list
     page.goto(report_of(succeeded(), restarted()))  # the same curve, as far as both go
     page.wait_for_selector(".chart canvas")
     own = page.evaluate(

@@ -9,7 +9,21 @@ from pathlib import Path
 from typing import Any
 
 FILES = Path(__file__).parent / "files"
-SCRIPTS = ("format.js", "store.js", "chart.js", "nodes.js", "logs.js", "views.js", "main.js")
+SCRIPTS = (
+    "format.js",
+    "store.js",
+    "axis.js",
+    "marks.js",
+    "pointing.js",
+    "chart.js",
+    "curves.js",
+    "start.js",
+    "nodes.js",
+    "logs.js",
+    "views.js",
+    "list.js",
+    "main.js",
+)
 
 
 @cache

@@ -6,9 +6,9 @@ from typing import Any
 
 from emberflow import storage
 from emberflow._record.run_state import RunState
-from emberflow._record.run_summary import summary_of
 from emberflow.page import html
 from emberflow.page.cell import cell_html
+from emberflow.page.sources import brief
 
 
 def write_report(states: Sequence[RunState], path: str) -> None:
@@ -22,7 +22,7 @@ def write_report(states: Sequence[RunState], path: str) -> None:
 
 
 def _shown(state: RunState) -> dict[str, Any]:
-    return {**state.changes(), "status": summary_of(state).status}
+    return {**state.changes(), "brief": brief(state)}
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,33 @@ function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-function number(value) {
+// Put elements into this order. One that stands right is not touched: moving it would take its focus, or a click.
+function arrange(parent, wanted) {
+  const kept = new Set(wanted);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  let place = parent.firstElementChild;
+  for (const each of wanted) {
+    if (each === place) place = place.nextElementSibling;
+    else parent.insertBefore(each, place);
+  }
+}
+
+const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"]];
+
+// Values that are not finite come as text; older records have null for them.
+const isFiniteValue = (value) => typeof value === "number";
+
+function number(value, digits = 4) {
   if (value === null || value === undefined) return "nan";
+  if (!isFiniteValue(value)) return String(value);
   const size = Math.abs(value);
-  if (size >= 1e6) return (value / 1e6).toFixed(size >= 1e8 ? 0 : 1) + " M";
-  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  if (size >= 1e15) return value.toExponential(1).replace("e+", "e");
+  const [unit, name] = LARGE.find(([least]) => size >= least) || [];
+  if (unit) return Number((value / unit).toPrecision(Math.max(3, digits - 1))) + " " + name;
+  if (size >= 1000) return value.toLocaleString("en", { maximumFractionDigits: Math.max(0, Math.min(digits, 15) - 5) });
   if (size === 0 || Number.isInteger(value)) return String(value);
   if (size < 1e-4) return value.toExponential(1);
-  return String(Number(value.toPrecision(4)));
+  return String(Number(value.toPrecision(digits)));
 }
 
 function bytes(value) {
@@ -61,4 +80,3 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-const FAILED = new Set(["lost", "raised", "refused", "undelivered"]);

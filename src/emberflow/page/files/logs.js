@@ -42,11 +42,13 @@ class LogsView {
   showNodes() {
     const select = byId("log-node");
     const ranks = [...new Set(this.run ? this.run.logs.map((line) => line[0]) : [])].sort((a, b) => a - b);
-    const text = ranks.join();
-    if (text === this.ranks) return;
-    this.ranks = text;
+    const all = "All " + (this.run ? this.run.unit : "node") + "s";
+    const names = ranks.map((rank) => this.run.name(rank));
+    const text = [this.run?.id, all, ...names].join(); // two runs may have the same ranks with other names
+    if (text === this.named) return;
+    this.named = text;
     const chosen = select.value;
-    select.replaceChildren(el("option", { value: "" }, "All nodes"), ...ranks.map((rank) => el("option", { value: rank }, this.run.name(rank))));
+    select.replaceChildren(el("option", { value: "" }, all), ...ranks.map((rank, at) => el("option", { value: rank }, names[at])));
     select.value = ranks.includes(Number(chosen)) && chosen ? chosen : "";
   }
 
@@ -60,7 +62,7 @@ class LogsView {
     if (rows.length) this.box.querySelector(".empty")?.remove();
     this.box.append(...rows);
     while (this.box.childElementCount > SHOWN_LINES) this.box.firstChild.remove();
-    if (!this.box.childElementCount) this.box.append(el("p", { class: "empty" }, words || rank ? "No line fits." : "Nothing printed yet."));
+    if (!this.box.childElementCount) this.box.append(el("p", { class: "empty" }, words || rank ? "No line fits." : this.run.isOver ? "Nothing was printed." : "Nothing printed yet."));
     if (lines.length) this.showNodes();
     if (this.isFollowing) this.toEnd();
   }

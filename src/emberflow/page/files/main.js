@@ -1,6 +1,6 @@
 // Brings the data in, from this file or from the driver, and shows it, at most once per frame.
 
-const live = { isConnected: false, isClosed: false };
+const live = { isConnected: false, isClosed: false, statuses: new Map() }; // what the list says of each run
 const runs = new Map();
 let listed = [];
 let shown = null; // the run in the middle
@@ -8,8 +8,10 @@ const beside = new Set(); // runs whose curves are drawn beside it
 const nodesView = new NodesView();
 const logsView = new LogsView();
 const curvesView = new CurvesView();
+const runsList = new RunsList(choose);
 let isWaiting = false;
-window.emberflow = { frames: [] }; // for tests: milliseconds that each update took
+// For tests: milliseconds that each update took, and how many points of curves are held.
+window.emberflow = { frames: [], points: () => [...runs.values()].flatMap((run) => [...run.series.values()]).reduce((sum, each) => sum + each.points.length, 0) };
 
 function refresh() {
   if (isWaiting) return;
@@ -27,6 +29,7 @@ function show() {
   const run = runs.get(shown);
   if (!run) return;
   showTitle(run);
+  showCut(run);
   showFailure(run);
   showTiles(run);
   showStart(run);
@@ -43,19 +46,13 @@ function take(change) {
   refresh();
 }
 
-function showList() {
-  byId("runs").hidden = listed.length < 2;
-  setText(byId("runs-count"), String(listed.length));
-  byId("runs-list").replaceChildren(...listed.map((run) => {
-    const box = el("input", { type: "checkbox", title: "Draw its curves beside", "aria-label": "Draw the curves of " + run.run_id + " beside", onchange: () => choose(null, run.run_id, box.checked) });
-    box.checked = beside.has(run.run_id);
-    box.disabled = run.run_id === shown;
-    const best = Object.entries(run.metrics).filter(([name]) => name !== SPEED && !HIDDEN.has(name))[0];
-    const note = [run.run_id, duration(run.seconds), best ? best[0] + " " + number(best[1]) : ""].filter(Boolean).join(" · ");
-    const button = el("button", { type: "button", "aria-current": run.run_id === shown ? "true" : null, onclick: () => choose(run.run_id) }, el("b", {}, run.name), el("small", {}, note));
-    return el("li", { class: run.run_id === shown ? "shown" : "" }, el("i", { class: "dot", "data-state": run.status, title: run.status }), button, box);
-  }));
+function list(found) {
+  listed = found;
+  live.statuses = new Map(found.map((run) => [run.run_id, run.status]));
+  showList();
 }
+
+const showList = () => runsList.show(listed, shown, beside);
 
 function choose(main, other, isOn) {
   if (main) { shown = main; beside.delete(main); shared.zoom = null; }
@@ -76,10 +73,10 @@ function connect() {
   source = new EventSource("events?token=" + encodeURIComponent(token) + "&runs=" + encodeURIComponent(wanted));
   source.addEventListener("open", () => { live.isConnected = true; byId("connection").hidden = true; });
   source.addEventListener("runs", (event) => {
-    listed = JSON.parse(event.data);
-    if (shown === null && listed.length) shown = listed[0].run_id;
+    const found = JSON.parse(event.data);
+    if (shown === null && found.length) shown = found[0].run_id;
+    list(found);
     refresh();
-    showList();
   });
   source.addEventListener("message", (event) => take(JSON.parse(event.data)));
   source.addEventListener("closed", () => { live.isClosed = true; source.close(); lose("The page is closed: the program that served it is done. What you see is the last it told."); });
@@ -119,7 +116,7 @@ shared.onChange = (isZoom) => {
 };
 byId("axis").addEventListener("click", (event) => event.target.dataset.axis && setAxis(event.target.dataset.axis));
 byId("log-scale").addEventListener("click", setLog);
-byId("zoom-out").addEventListener("click", () => zoomTo(null));
+byId("zoom-out").addEventListener("click", () => { zoomTo(null); byId("curves").focus({ preventScroll: true }); }); // it is disabled now
 byId("details").addEventListener("toggle", refresh);
 byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 byId("runs-fold").open = matchMedia("(min-width: 1001px)").matches;
@@ -144,6 +141,7 @@ const given = JSON.parse(byId("data").textContent).data;
 if (given) {
   for (const change of given) take({ ...change, since: 0 });
   for (const change of given.slice(1)) beside.add(change.run);
+  list(given.map((change) => change.brief).filter(Boolean));
 } else if (token) {
   connect();
   setInterval(() => { if (live.isConnected && runs.get(shown) && !runs.get(shown).isOver) { showTitle(runs.get(shown)); showStart(runs.get(shown)); } }, 1000);

@@ -1,15 +1,16 @@
 // The nodes: how many are in which state, a map of many, and a table of which a part is shown.
 
+const WAITED_FOR = { source: "rows", sink: "training", neither: "nobody" };
 const COLUMNS = [
   { key: "rank", label: "Node", of: (node) => node.role + " " + node.rank },
   { key: "host", label: "Host", of: (node) => node.host },
   { key: "state", label: "State" },
-  { key: "rows", label: "Rows", isNumber: true, of: (node) => (node.rows ? node.rows.toLocaleString("en") : "") },
-  { key: "rows_per_second", label: "Rows/s", isNumber: true, of: (node) => (node.rows_per_second ? number(Math.round(node.rows_per_second)) : "") },
-  { key: "waiting_for", label: "Waits for", of: (node) => ({ source: "rows", sink: "training", neither: "nobody" })[node.waiting_for] || "" },
-  { key: "memory", label: "Memory", isNumber: true },
-  { key: "cpus", label: "Cores", isNumber: true, of: (node) => (node.cpus ? node.cpus.toFixed(1) : "") },
-  { key: "gpu", label: "GPU" },
+  { key: "rows", label: "Rows", isNumber: true, isOptional: true, of: (node) => (node.rows ? node.rows.toLocaleString("en") : "") },
+  { key: "rows_per_second", label: "Rows/s", isNumber: true, isOptional: true, of: (node) => (node.rows_per_second ? number(Math.round(node.rows_per_second)) : "") },
+  { key: "waiting_for", label: "Waits for", isOptional: true, of: (node, run) => (run.isOver || ENDED.has(node.state) ? "" : WAITED_FOR[node.waiting_for] || "") },
+  { key: "memory", label: "Memory", isNumber: true, isOptional: true, of: (node) => bytes(node.memory || node.memory_peak) },
+  { key: "cpus", label: "Cores", isNumber: true, isOptional: true, of: (node) => (node.cpus ? node.cpus.toFixed(1) : "") },
+  { key: "gpu", label: "GPU", isOptional: true, of: (node) => node.gpus.map((gpu) => gpu.name + " " + (gpu.utilisation ?? 0) + " %, " + bytes(gpu.memory_used)).join("; ") },
 ];
 const PART = 25;
 
@@ -21,35 +22,35 @@ class NodesView {
     this.sort = { key: "rank", isDown: false };
     this.rows = new Map();
     this.cells = new Map();
-    this.body = byId("node-table").tBodies[0];
+    this.chips = new Map();
+    this.table = byId("node-table");
+    this.body = this.table.tBodies[0];
+    this.heads = COLUMNS.map((column) => el("th", { scope: "col", class: column.isNumber ? "num" : "", "aria-sort": "none" }, el("button", { type: "button", onclick: () => this.sortBy(column.key) }, column.label)));
+    this.table.tHead.replaceChildren(el("tr", {}, ...this.heads));
     byId("node-filter").addEventListener("input", () => this.arrange());
     byId("more-nodes").addEventListener("click", () => { this.shown += 4 * PART; this.arrange(); });
-    this.makeHead();
+    this.showSort();
   }
 
-  makeHead() {
-    const cells = COLUMNS.map((column) => {
-      const button = el("button", { type: "button", onclick: () => this.sortBy(column.key) }, column.label);
-      const isSorted = this.sort.key === column.key;
-      const order = isSorted ? (this.sort.isDown ? "descending" : "ascending") : "none";
-      return el("th", { scope: "col", class: column.isNumber ? "num" : "", "aria-sort": order }, button);
-    });
-    byId("node-table").tHead.replaceChildren(el("tr", {}, ...cells));
+  showSort() {
+    const order = this.sort.isDown ? "descending" : "ascending";
+    COLUMNS.forEach((column, at) => this.heads[at].setAttribute("aria-sort", column.key === this.sort.key ? order : "none"));
   }
 
   sortBy(key) {
     this.sort = { key, isDown: this.sort.key === key ? !this.sort.isDown : key !== "rank" && key !== "host" };
-    this.makeHead();
+    this.showSort();
     this.arrange();
   }
 
   show(run) {
-    if (run !== this.run) { this.run = run; this.rows.clear(); this.cells.clear(); this.shown = PART; this.state = ""; }
-    const changed = run.changed.nodes;
+    if (run !== this.run) this.begin(run);
+    let changed = run.changed.nodes;
     run.changed.nodes = new Set();
+    if (this.isOver !== run.isOver) changed = new Set(run.nodes.keys()); // a cut run knows no state of its nodes
+    this.isOver = run.isOver;
     const isNew = [...changed].some((rank) => !this.cells.has(rank));
-    this.largest = Math.max(1, ...[...run.nodes.values()].map((node) => node.memory_peak));
-    byId("node-table").classList.toggle("no-gpu", ![...run.nodes.values()].some((node) => node.gpus.length));
+    this.showColumns();
     this.showMap(changed, isNew);
     const bad = [...run.nodes.values()].filter((node) => FAILED.has(node.state)).length; // these come first
     if (isNew || bad !== this.bad || this.sort.key !== "rank" || this.state) this.arrange();
@@ -58,16 +59,50 @@ class NodesView {
     this.showStates();
   }
 
+  begin(run) {
+    this.run = run;
+    this.rows.clear();
+    this.cells.clear();
+    this.shown = PART;
+    this.state = "";
+    this.isOver = null;
+    run.changed.nodes = new Set(run.nodes.keys());
+    this.arrange();
+  }
+
+  // What no node has needs no column.
+  showColumns() {
+    const nodes = [...this.run.nodes.values()];
+    for (const column of COLUMNS.filter((each) => each.isOptional)) {
+      this.table.classList.toggle("no-" + column.key, !nodes.some((node) => column.of(node, this.run)));
+    }
+    const unit = this.run.unit;
+    setText(byId("nodes-title"), unit === "task" ? "Tasks" : "Nodes");
+    setText(this.heads[0].firstChild, unit === "task" ? "Task" : "Node");
+    byId("node-filter").setAttribute("aria-label", "Filter " + unit + "s by name or host");
+    this.table.hidden = !nodes.length;
+    byId("node-filter").hidden = !nodes.length;
+    byId("no-nodes").hidden = nodes.length > 0;
+    setText(byId("no-nodes"), this.run.isOver ? "There were no " + unit + "s." : "No " + unit + "s yet. They are listed when the run is planned.");
+  }
+
   showStates() {
     const counts = new Map();
-    for (const node of this.run.nodes.values()) counts.set(node.state, (counts.get(node.state) || 0) + 1);
-    const text = [...counts].join() + this.state;
-    if (text === this.stateText) return;
-    this.stateText = text;
-    byId("node-states").replaceChildren(...[...counts].map(([state, count]) => el("button", {
-      type: "button", "aria-pressed": String(this.state === state),
-      onclick: () => { this.state = this.state === state ? "" : state; this.stateText = ""; this.arrange(); this.showStates(); },
-    }, el("i", { class: "dot", "data-state": state }), count + " " + state)));
+    for (const node of this.run.nodes.values()) counts.set(this.run.stateOf(node), (counts.get(this.run.stateOf(node)) || 0) + 1);
+    const focused = [...this.chips].find(([, chip]) => chip === document.activeElement)?.[0];
+    for (const kept of [this.state, focused]) if (kept && !counts.has(kept)) counts.set(kept, 0); // it is in use
+    for (const [state, count] of counts) {
+      if (!this.chips.has(state)) this.chips.set(state, this.chip(state));
+      const chip = this.chips.get(state);
+      chip.setAttribute("aria-pressed", String(this.state === state));
+      setText(chip.lastChild, count + " " + state);
+    }
+    arrange(byId("node-states"), [...this.chips].filter(([state]) => counts.has(state)).map(([, chip]) => chip));
+  }
+
+  chip(state) {
+    const choose = () => { this.state = this.state === state ? "" : state; this.arrange(); this.showStates(); };
+    return el("button", { type: "button", onclick: choose }, el("i", { class: "dot", "data-state": state }), el("span"));
   }
 
   showMap(changed, isNew) {
@@ -81,9 +116,10 @@ class NodesView {
     for (const rank of isNew ? this.cells.keys() : changed) {
       const node = this.run.nodes.get(rank);
       const cell = this.cells.get(rank);
-      if (cell.dataset.state === node.state) continue;
-      cell.dataset.state = node.state;
-      cell.title = node.role + " " + rank + (node.host ? " on " + node.host : "") + ": " + node.state;
+      const state = this.run.stateOf(node);
+      if (cell.dataset.state === state) continue;
+      cell.dataset.state = state;
+      cell.title = node.role + " " + rank + (node.host ? " on " + node.host : "") + ": " + state;
     }
   }
 
@@ -92,7 +128,7 @@ class NodesView {
     if (!this.run) return;
     const words = byId("node-filter").value.toLowerCase();
     const { key, isDown } = this.sort;
-    const fits = (node) => (!this.state || node.state === this.state) && (!words || (node.role + " " + node.rank + " " + node.host).toLowerCase().includes(words));
+    const fits = (node) => (!this.state || this.run.stateOf(node) === this.state) && (!words || (node.role + " " + node.rank + " " + node.host).toLowerCase().includes(words));
     const order = (a, b) => {
       const bad = FAILED.has(b.state) - FAILED.has(a.state);
       if (bad && key === "rank") return bad;
@@ -102,11 +138,10 @@ class NodesView {
     const wanted = found.slice(0, this.shown);
     const before = this.rows;
     this.rows = new Map(wanted.map((node) => [node.rank, before.get(node.rank) || this.row(node)]));
-    const rows = [...this.rows.values()];
-    if (rows.length !== this.body.rows.length || rows.some((row, at) => this.body.rows[at] !== row)) this.body.replaceChildren(...rows);
+    arrange(this.body, [...this.rows.values()]);
     const more = byId("more-nodes");
     more.hidden = found.length <= wanted.length;
-    setText(more, "Show more of " + found.length.toLocaleString("en") + " nodes");
+    setText(more, "Show more of " + found.length.toLocaleString("en") + " " + this.run.unit + "s");
   }
 
   row(node) {
@@ -119,32 +154,21 @@ class NodesView {
     row.classList.toggle("bad", FAILED.has(node.state));
     COLUMNS.forEach((column, at) => {
       const cell = row.cells[at];
-      if (column.of) setText(cell, column.of(node));
-      else this["fill_" + column.key](cell, node);
+      if (column.of) setText(cell, column.of(node, this.run));
+      else this.fillState(cell, node);
+      if (column.key === "memory") cell.title = node.memory_peak ? "At most " + bytes(node.memory_peak) : "";
       cell.classList.toggle("blank", !cell.textContent);
     });
   }
 
-  fill_state(cell, node) {
-    const text = node.state + node.problem + node.before;
+  fillState(cell, node) {
+    const state = this.run.stateOf(node);
+    const text = state + node.problem + node.before;
     if (cell.dataset.text === text) return;
     cell.dataset.text = text;
     const why = node.problem.trim().split("\n").pop();
-    const parts = [el("span", { class: "state" }, el("i", { class: "dot", "data-state": node.state }), node.state)];
+    const parts = [el("span", { class: "state" }, el("i", { class: "dot", "data-state": state }), state)];
     if (why || node.before) parts.push(el("span", { class: why ? "why" : "why past" }, why || node.before));
     cell.replaceChildren(...parts);
-  }
-
-  fill_memory(cell, node) {
-    const text = bytes(node.memory || node.memory_peak);
-    if (!cell.firstChild) cell.append("", el("span", { class: "meter" }, el("i", {})));
-    setText(cell.firstChild, text);
-    cell.title = node.memory_peak ? "At most " + bytes(node.memory_peak) : "";
-    cell.lastChild.hidden = !text;
-    cell.lastChild.firstChild.style.width = Math.round((100 * (node.memory || node.memory_peak)) / this.largest) + "%";
-  }
-
-  fill_gpu(cell, node) {
-    setText(cell, node.gpus.map((gpu) => gpu.name + " " + (gpu.utilisation ?? 0) + " %, " + bytes(gpu.memory_used)).join("; "));
   }
 }

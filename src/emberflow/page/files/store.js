@@ -1,5 +1,13 @@
 // What is known of each run: the changes that Python's RunState tells, put together again.
 
+const AXES = { step: 0, time: 1, epoch: 2 };
+const VALUE = 3;
+const SPEED = "rows_per_second";
+const FAILED = new Set(["lost", "raised", "refused", "undelivered"]);
+const ENDED = new Set([...FAILED, "returned", "ended"]);
+const POINTS = 20000; // of one series; a screen has fewer columns
+const TOTAL_POINTS = 400000; // of all series of a run
+
 class Run {
   constructor(id) {
     this.id = id;
@@ -25,17 +33,11 @@ class Run {
     this.t = change.t;
     this.heardAt = performance.now();
     if (change.head) this.head = change.head;
-    if (change.status) this.isCut = change.status === "cut";
     for (const node of change.nodes) {
       this.nodes.set(node.rank, node);
       this.changed.nodes.add(node.rank);
     }
-    for (const series of change.series) {
-      const key = series.attempt + "/" + series.rank + "/" + series.name;
-      const known = this.series.get(key);
-      if (known) for (const point of series.points) known.points.push(point);
-      else this.series.set(key, series);
-    }
+    for (const series of change.series) this.addPoints(series);
     if (change.logs.length) {
       for (const line of change.logs.sort((a, b) => a[1] - b[1])) this.logs.push(line);
       const over = this.logs.length - 20000;
@@ -43,13 +45,48 @@ class Run {
     }
   }
 
+  addPoints(series) {
+    const key = series.attempt + "/" + series.rank + "/" + series.name;
+    const known = this.series.get(key) || { ...series, points: [], firstBad: null };
+    this.series.set(key, known);
+    for (const point of series.points) {
+      known.points.push(point);
+      if (!isFiniteValue(point[VALUE])) known.firstBad ||= point;
+    }
+    const limit = Math.max(Math.min(POINTS, Math.floor(TOTAL_POINTS / this.series.size)), 200);
+    if (known.points.length > limit) known.points = evenly(known.points, limit / 2, known.firstBad);
+  }
+
+  // Whether the record ends without an end. Its driver cannot tell: the list of runs does, or the report.
+  get isCut() {
+    return live.statuses.get(this.id) === "cut";
+  }
+
+  get status() {
+    return this.isCut ? "cut" : this.head.status;
+  }
+
   get isOver() {
-    return this.head.status === "succeeded" || this.head.status === "failed";
+    return this.isCut || this.head.status === "succeeded" || this.head.status === "failed";
+  }
+
+  get isParallel() {
+    return this.head.kind === "parallel";
+  }
+
+  // What its parts are called.
+  get unit() {
+    return this.isParallel ? "task" : "node";
   }
 
   // Seconds since the run began; they go on between two messages.
   get elapsed() {
     return this.isOver || !live.isConnected ? this.t : this.t + (performance.now() - this.heardAt) / 1000;
+  }
+
+  // Nobody has told how the nodes of a cut run ended.
+  stateOf(node) {
+    return this.isCut && !ENDED.has(node.state) ? "unknown" : node.state;
   }
 
   // The loss first, the speed last.
@@ -58,19 +95,36 @@ class Run {
     return [...new Set([...this.series.values()].map((each) => each.name))].sort((a, b) => place(a) - place(b));
   }
 
-  // The last value of a metric: the chief's in the newest attempt.
+  // The newest attempt of which the chief has told anything.
+  get newest() {
+    return Math.max(0, ...[...this.series.values()].filter((each) => each.rank === 0).map((each) => each.attempt));
+  }
+
+  // How far the chief is in that attempt: step and epoch.
+  get position() {
+    const own = [...this.series.values()].filter((each) => each.rank === 0 && each.attempt === this.newest);
+    const most = (axis) => own.reduce((far, each) => Math.max(far, each.points.at(-1)?.[axis] ?? 0), 0);
+    return { step: most(AXES.step), epoch: most(AXES.epoch) };
+  }
+
+  // The last point of a metric: the chief's in the newest attempt.
   last(name) {
     let found = null;
     for (const each of this.series.values()) {
-      const own = each.name === name && each.points.length && (each.rank === 0 || this.head.kind === "parallel");
-      if (own && (!found || each.attempt >= found.attempt)) found = each;
+      const isOwn = each.name === name && each.points.length && each.rank === 0;
+      if (isOwn && (!found || each.attempt >= found.attempt)) found = each;
     }
-    return found ? found.points[found.points.length - 1] : null;
+    return found ? found.points.at(-1) : null;
+  }
+
+  // The best value of a metric over all tasks of a parallel run: name, value, rank.
+  best(name) {
+    return this.head.best?.find((each) => each.name === name) ?? null;
   }
 
   name(rank) {
     const node = this.nodes.get(rank);
-    return node ? node.role + " " + rank : "node " + rank;
+    return (node ? node.role : this.unit) + " " + rank;
   }
 
   // A moment on the horizontal axis: that of the last point before it.
@@ -91,6 +145,15 @@ class Run {
   }
 }
 
-const AXES = { step: 0, time: 1, epoch: 2 };
-const VALUE = 3;
-const SPEED = "rows_per_second";
+// A selection of points that is even in time, with the first, the last and one that must stay.
+function evenly(points, count, wanted) {
+  const [first, last] = [points[0], points.at(-1)];
+  const width = (last[AXES.time] - first[AXES.time]) / count;
+  let before = null;
+  return points.filter((point, at) => {
+    const place = width > 0 ? Math.floor((point[AXES.time] - first[AXES.time]) / width) : Math.floor((at * count) / points.length);
+    const isNew = place !== before;
+    before = place;
+    return isNew || point === last || point === wanted;
+  });
+}

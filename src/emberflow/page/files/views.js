@@ -1,81 +1,95 @@
-// What stands around curves, nodes and output: the title, figures at a glance, the start, the failure, the details.
-
-const PHASES = { planned: "slots", executors: "executors", nodes: "nodes up", rows: "rows", "first step": "first step" };
-const PHASE_COLOURS = ["#9c8f85", "#c77d3a", "#d9691e", "#e0520a", "#b93c04"];
-const RUN_COLOURS = ["#8b6cf0", "#1098ad", "#e64980", "#74b816", "#339af0"]; // seen on light and on dark
-const HIDDEN = new Set(["progress", "epoch"]);
+// What stands around curves, nodes and output: the title, figures at a glance, the failure, the details.
 
 function showTitle(run) {
   const { head } = run;
-  const status = run.isCut || listed.some((each) => each.run_id === run.id && each.status === "cut") ? "cut" : head.status;
   const kind = { cluster: "live cluster", parallel: "parallel runs" }[head.kind] || "run";
-  const workers = run.nodes.size ? run.nodes.size + (run.nodes.size === 1 ? " node" : " nodes") : "";
+  const size = run.nodes.size ? run.nodes.size + " " + run.unit + (run.nodes.size === 1 ? "" : "s") : "";
   setText(byId("title"), head.name || "Waiting for the run");
-  setText(byId("subtitle"), [kind + " " + head.id, workers, moment(head.at)].filter(Boolean).join("  ·  "));
+  setText(byId("subtitle"), [kind + " " + head.id, size, moment(head.at)].filter(Boolean).join("  ·  "));
   const pill = byId("status");
-  setText(pill, status + "  " + duration(run.elapsed));
-  pill.dataset.state = status;
-  document.title = (head.name || "Run") + ": " + status + " · Emberflow";
-  const done = head.status === "succeeded" ? 1 : head.progress || 0;
-  byId("bar").setAttribute("aria-valuenow", Math.round(100 * done));
-  byId("bar").firstElementChild.style.width = (head.status === "succeeded" ? 0 : 100 * done) + "%";
+  setText(pill, run.status + "  " + duration(run.elapsed));
+  pill.dataset.state = run.status;
+  document.title = (head.name || "Run") + ": " + run.status + " · Emberflow";
+  const done = run.status === "succeeded" ? 1 : head.progress || 0;
+  const bar = byId("bar");
+  bar.setAttribute("aria-valuenow", Math.round(100 * done));
+  bar.dataset.state = run.status;
+  bar.firstElementChild.style.transform = "scaleX(" + (run.status === "succeeded" ? 0 : done) + ")";
 }
 
+function showCut(run) {
+  byId("cut").hidden = !run.isCut;
+  setText(byId("cut"), "The record ends here: its driver was killed or lost its storage. Last sign of life " + moment(run.head.at + run.t) + ", " + duration(run.t) + " after the start.");
+}
+
+// Label, value and note of each tile; a value or note that is bad is red.
 function tilesOf(run) {
-  const { head } = run;
-  const found = [];
-  const step = [...run.series.values()].reduce((most, each) => Math.max(most, each.points.at(-1)?.[0] ?? 0), 0);
-  const epoch = [...run.series.values()].reduce((most, each) => Math.max(most, each.points.at(-1)?.[2] ?? 0), 0);
-  if (head.progress !== null && head.progress !== undefined) found.push(["Trained", Math.round(100 * head.progress) + " %", epoch ? "epoch " + epoch + ", step " + step.toLocaleString("en") : "step " + step.toLocaleString("en")]);
-  else if (step) found.push(["Step", step.toLocaleString("en"), epoch ? "epoch " + epoch : ""]);
-  for (const name of run.metricNames().filter((each) => each !== SPEED && !each.startsWith("val_")).slice(0, 2)) {
-    const validation = run.last("val_" + name);
-    const last = run.last(name);
-    if (last) found.push([name, number(last[VALUE]), validation ? "validation " + number(validation[VALUE]) : "", last[VALUE] === null]);
-  }
   const nodes = [...run.nodes.values()];
-  const told = run.last(SPEED);
-  const speed = told ? told[VALUE] : nodes.reduce((sum, node) => sum + node.rows_per_second, 0);
-  if (speed) found.push(["Rows per second", number(Math.round(speed)), "all nodes together"]);
-  const up = nodes.filter((node) => node.state === "running" || node.state === "returned").length;
-  const bad = nodes.filter((node) => FAILED.has(node.state)).length;
-  if (nodes.length) found.push(["Nodes up", up.toLocaleString("en"), "of " + nodes.length.toLocaleString("en") + (bad ? ", " + bad + " failed" : ""), bad > 0]);
+  const found = run.isParallel ? bestTiles(run) : trainingTiles(run);
+  const told = run.last(SPEED)?.[VALUE];
+  const speed = isFiniteValue(told) ? told : nodes.reduce((sum, node) => sum + node.rows_per_second, 0);
+  if (speed) found.push({ label: "Rows per second", value: number(Math.round(speed)), note: "all " + run.unit + "s together" });
+  if (nodes.length) found.push(run.isParallel ? tasksTile(run, nodes) : nodesTile(run, nodes));
   const memory = nodes.reduce((sum, node) => sum + (node.memory || node.memory_peak), 0);
-  if (memory) found.push(["Memory", bytes(memory), "all nodes together"]);
-  if (head.attempt) found.push(["Restarts", String(head.attempt), "attempt " + (head.attempt + 1)]);
+  if (memory) found.push({ label: "Memory", value: bytes(memory), note: "all " + run.unit + "s together" });
+  if (run.head.attempt) found.push({ label: "Restarts", value: String(run.head.attempt), note: "attempt " + (run.head.attempt + 1) });
   return found;
 }
 
-function showTiles(run) {
-  const tiles = tilesOf(run).map(([label, value, note, isBad]) => el("div", { class: isBad ? "tile bad" : "tile" }, el("span", {}, label), el("b", {}, value), el("small", {}, note || " ")));
-  byId("tiles").replaceChildren(...tiles);
+function trainingTiles(run) {
+  const { progress } = run.head;
+  const { step, epoch } = run.position;
+  const found = [];
+  const at = step.toLocaleString("en");
+  if (progress !== null && progress !== undefined) found.push({ label: "Trained", value: Math.round(100 * progress) + " %", note: (epoch ? "epoch " + epoch + ", " : "") + "step " + at });
+  else if (step) found.push({ label: "Step", value: at, note: epoch ? "epoch " + epoch : "" });
+  for (const name of run.metricNames().filter((each) => each !== SPEED && !each.startsWith("val_")).slice(0, 2)) {
+    const [last, validation] = [run.last(name)?.[VALUE], run.last("val_" + name)?.[VALUE]];
+    if (last === undefined) continue;
+    const note = validation === undefined ? "" : "validation " + number(validation);
+    found.push({ label: name, value: number(last), note, isBad: !isFiniteValue(last), isNoteBad: note && !isFiniteValue(validation) });
+  }
+  return found;
 }
 
-// Each attempt from its begin to its first step, as lengths.
-function showStart(run) {
-  const { phases, marks, status } = run.head;
-  const attempts = [...new Set(phases.map((phase) => phase.attempt))];
-  const text = JSON.stringify(phases) + status + (status === "starting" ? Math.floor(run.elapsed) : "");
-  if (text === showStart.text) return;
-  showStart.text = text;
-  const rows = [];
-  for (const attempt of attempts.slice(-3)) {
-    const own = phases.filter((phase) => phase.attempt === attempt);
-    let since = attempt ? marks.filter((mark) => mark.kind === "restart" && mark.attempt < attempt).at(-1)?.t ?? own[0].t : 0;
-    const lengths = own.map((phase) => { const length = Math.max(phase.t - since, 0); since = phase.t; return [phase.name, length]; });
-    const isWaiting = attempt === attempts.at(-1) && !run.isOver && own.at(-1).name !== "first step";
-    const total = lengths.reduce((sum, each) => sum + each[1], 0);
-    const place = (name) => Object.keys(PHASES).indexOf(name);
-    const bars = lengths.map(([name, length]) => el("div", { style: { flexGrow: Math.max(length / (total || 1), 0.01), background: PHASE_COLOURS[place(name)] }, title: PHASES[name] + ": " + duration(length) }, length / total > 0.12 ? duration(length) : ""));
-    if (isWaiting) bars.push(el("div", { class: "now", style: { flexGrow: 0.4 } }, "waiting for " + (Object.values(PHASES)[place(own.at(-1).name) + 1] || "more")));
-    const names = lengths.map(([name, length]) => el("li", {}, el("i", { style: { background: PHASE_COLOURS[place(name)] } }), PHASES[name] + " ", el("b", {}, duration(length))));
-    if (attempts.length > 1) names.unshift(el("li", {}, el("b", {}, attempt ? "attempt " + (attempt + 1) : "first attempt")));
-    rows.push(el("div", { class: "phases" }, ...bars), el("ul", { class: "phase-names" }, ...names));
-  }
-  byId("start").hidden = !rows.length;
-  byId("timeline").replaceChildren(...rows);
-  const end = phases.filter((phase) => phase.attempt === 0).at(-1);
-  setText(byId("start-total"), end && end.name === "first step" ? "first step after " + duration(end.t) : "");
+// The best task of each metric, as the driver tells it.
+function bestTiles(run) {
+  const names = run.metricNames().filter((name) => name !== SPEED && run.best(name)).slice(0, 3);
+  return names.map((name) => {
+    const { value, rank } = run.best(name);
+    return { label: name, value: number(value), note: "best: " + run.name(rank), isBad: !isFiniteValue(value) };
+  });
+}
+
+const withState = (nodes, ...states) => nodes.filter((node) => states.includes(node.state)).length;
+
+function nodesTile(run, nodes) {
+  const failed = withState(nodes, ...FAILED);
+  const size = "of " + nodes.length.toLocaleString("en");
+  if (run.isCut) return { label: "Nodes", value: nodes.length.toLocaleString("en"), note: failed ? failed + " failed" : "state unknown", isNoteBad: failed > 0 };
+  const up = withState(nodes, "running", "returned");
+  return { label: "Nodes up", value: up.toLocaleString("en"), note: size + (failed ? ", " + failed + " failed" : ""), isBad: failed > 0 };
+}
+
+function tasksTile(run, nodes) {
+  const failed = withState(nodes, ...FAILED);
+  const running = run.isOver ? 0 : withState(nodes, "running");
+  const note = ["of " + nodes.length.toLocaleString("en"), running ? running + " running" : "", failed ? failed + " failed" : ""].filter(Boolean).join(", ");
+  return { label: "Tasks done", value: withState(nodes, "returned").toLocaleString("en"), note, isBad: failed > 0 };
+}
+
+function showTiles(run) {
+  const found = tilesOf(run);
+  const box = byId("tiles");
+  box.hidden = !found.length;
+  while (box.childElementCount > found.length) box.lastChild.remove();
+  while (box.childElementCount < found.length) box.append(el("div", {}, el("span"), el("b"), el("small")));
+  found.forEach(({ label, value, note, isBad, isNoteBad }, at) => {
+    const tile = box.children[at];
+    tile.className = isBad ? "tile bad" : "tile";
+    tile.children[2].className = isNoteBad ? "not-finite" : "";
+    [label, value, note || "\u00a0"].forEach((text, part) => setText(tile.children[part], text));
+  });
 }
 
 function showFailure(run) {
@@ -98,62 +112,8 @@ function showDetails(run) {
   const groups = [["Options", head.options], ["Plan", head.plan], ["Versions", head.versions]];
   if (head.value) groups.push(["Returned by the chief", { value: head.value }]);
   const list = ([title, facts]) => el("div", {}, el("h3", {}, title), el("dl", {}, ...Object.entries(facts || {}).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "string" ? value : JSON.stringify(value))])));
+  const text = JSON.stringify(groups);
+  if (text === showDetails.text) return;
+  showDetails.text = text;
   byId("facts").replaceChildren(...groups.map(list));
-}
-
-// Charts by metric: the training and its validation together, of this run and of those beside it.
-class CurvesView {
-  constructor() {
-    this.charts = new Map();
-  }
-
-  show(runs) {
-    const names = [...new Set(runs.flatMap((run) => run.metricNames()))].filter((name) => !HIDDEN.has(name));
-    const bases = [...new Set(names.map((name) => name.replace(/^val_/, "")))].sort((a, b) => (a === SPEED) - (b === SPEED));
-    byId("no-curves").hidden = bases.length > 0;
-    const hasEpochs = runs.some((run) => [...run.series.values()].some((each) => each.points.at(-1)?.[2]));
-    document.querySelector('[data-axis="epoch"]').disabled = !hasEpochs;
-    for (const name of this.charts.keys()) if (!bases.includes(name)) { this.charts.get(name).root.remove(); this.charts.delete(name); }
-    for (const name of bases) {
-      if (!this.charts.has(name)) {
-        this.charts.set(name, new Chart(name === SPEED ? "rows per second" : name, name === SPEED));
-        byId("charts").append(this.charts.get(name).root);
-      }
-      this.charts.get(name).show(this.lines(runs, name), this.marks(runs));
-    }
-    this.showLegend(runs);
-  }
-
-  lines(runs, base) {
-    const found = [];
-    runs.forEach((run, place) => {
-      const newest = Math.max(0, ...[...run.series.values()].map((each) => each.attempt));
-      for (const series of run.series.values()) {
-        const isValidation = series.name === "val_" + base;
-        if (series.name !== base && !isValidation) continue;
-        if (series.rank > 15) continue;
-        const isMain = series.rank === 0 && series.attempt === newest;
-        const points = series.points.filter((point) => point[AXES[shared.axis]] !== null).map((point) => [point[AXES[shared.axis]], point[VALUE]]);
-        const own = runs.length > 1 ? (place ? RUN_COLOURS[(place - 1) % RUN_COLOURS.length] : colour("ember")) : colour(isValidation ? "blue" : "ember");
-        const what = runs.length > 1 ? (run.head.name + " " + run.id.slice(0, 4) + (isValidation ? " validation" : "")) : (isValidation ? "validation" : base === SPEED ? "" : "training");
-        const isChief = series.rank === 0; // what it learned before a restart is part of the curve
-        found.push({ points, colour: own, label: what.trim(), isNamed: isMain, isDashed: isValidation && runs.length > 1, alpha: isMain ? 1 : isChief ? 0.7 : 0.38, width: isChief ? 1.9 : 1.2 });
-      }
-    });
-    return found;
-  }
-
-  marks(runs) {
-    return runs[0].head.marks.map((mark) => ({ ...mark, x: runs[0].place(mark, shared.axis), label: mark.kind === "restart" ? "restart" : runs[0].name(mark.rank) + " " + mark.text.split(/[ :]/)[2] })).filter((mark) => mark.x !== null);
-  }
-
-  showLegend(runs) {
-    const legend = byId("legend");
-    legend.hidden = runs.length < 2;
-    legend.replaceChildren(...runs.map((run, place) => el("li", {}, el("i", { style: { background: place ? RUN_COLOURS[(place - 1) % RUN_COLOURS.length] : colour("ember") } }), (run.head.name || "run") + " " + run.id)));
-  }
-
-  draw() {
-    for (const chart of this.charts.values()) chart.draw();
-  }
 }
