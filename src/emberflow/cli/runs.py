@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from emberflow.cli.exit_codes import exit_code_of
-from emberflow.errors import ConfigError, StorageError
+from emberflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from emberflow._record.run_state import RunState
@@ -111,13 +111,7 @@ def _print_columns(console: Console, rows: Sequence[Sequence[str]], right: Colle
 def _write_report(console: Console, states: "list[RunState]", html: str) -> None:
     from emberflow.page.report import write_report
 
-    try:
-        write_report(states, html)
-    except OSError as error:  # storage that is not there; any other failure is a StorageError already
-        raise StorageError(
-            f"--html must be a file that can be written. Received: {html}: {error}.",
-            fix="Choose a file in a folder of your own: --html run.html.",
-        ) from error
+    write_report(states, html)
     console.print(f"Report of {' and '.join(state.run_id for state in states)}: {html}", markup=False)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from emberflow import storage
 from emberflow._record.run_state import RunState
+from emberflow.errors import StorageError
 from emberflow.page import html
 from emberflow.page.cell import cell_html
 from emberflow.page.sources import brief
@@ -17,8 +18,17 @@ def write_report(states: Sequence[RunState], path: str) -> None:
     Args:
         states: The runs; the first is shown, the curves of the others beside it.
         path: Where to; what is there is replaced.
+
+    Raises:
+        StorageError: Nothing can be written there.
     """
-    storage.write_bytes(path, html.report(map(_shown, states)).encode())
+    try:
+        storage.write_bytes(path, html.report(map(_shown, states)).encode())
+    except OSError as error:  # on local disk; any other failure is a StorageError already
+        raise StorageError(
+            f"A report must be a file that can be written. Received: path={path!r}, {error}.",
+            fix="Choose a file in a folder of your own that exists, such as run.html.",
+        ) from error
 
 
 def _shown(state: RunState) -> dict[str, Any]:
