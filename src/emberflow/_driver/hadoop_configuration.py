@@ -2,6 +2,7 @@
 
 import functools
 import getpass
+import json
 import os
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 SPARK_PREFIX = "spark.hadoop."
 SITE_FILES = ("core-site.xml", "hdfs-site.xml")
-DEFAULTS = ("core-default.xml", "hdfs-default.xml")  # inside Hadoop's own jars
+# Inside Hadoop's own jars. All four: with what is left over, 50 kB, Py4J's answer takes 45 ms in place of one.
+DEFAULTS = ("core-default.xml", "hdfs-default.xml", "yarn-default.xml", "mapred-default.xml")
 # What only a credential provider may hold, with which Hadoop keeps keys out of its files.
 PASSWORDS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
 PROVIDERS = "hadoop.security.credential.provider.path"
@@ -137,12 +139,10 @@ def _default_entries(jvm: Any) -> Any:
 
 
 def _as_dict(jvm: Any, properties: Any) -> dict[str, str]:
-    """Return a Java map as a dict by one text: each entry would be a call of its own otherwise."""
-    table, text = jvm.java.util.Properties(), jvm.java.io.ByteArrayOutputStream()
-    table.putAll(properties)
-    table.storeToXML(text, None)
-    root = ElementTree.fromstring(text.toString("UTF-8"))  # as bytes, Py4J would take them one by one
-    return {entry.attrib["key"]: entry.text or "" for entry in root.iter("entry")}
+    """Return a Java map as a dict by one text, of Spark's own JSON library: each entry would be a call otherwise."""
+    text = jvm.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(properties)
+    found: dict[str, str] = json.loads(text)
+    return found
 
 
 def _site_values() -> dict[str, str]:

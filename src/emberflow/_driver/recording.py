@@ -1,6 +1,7 @@
 """What the driver puts into a run's record: how it began, its plan, how it ended."""
 
 import dataclasses
+import functools
 import importlib.metadata
 import platform
 import time
@@ -121,11 +122,16 @@ def failure_of(error: BaseException) -> RunFailure:
 
 
 def _versions(spark: "SparkSession | None") -> dict[str, str]:
+    return _package_versions() | ({"spark": str(spark.version)} if spark is not None else {})
+
+
+@functools.cache  # 10 ms, of each run otherwise
+def _package_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-    return found | ({"spark": str(spark.version)} if spark is not None else {})
+    return found
 
 
 def _beginning(value: Any) -> str:
