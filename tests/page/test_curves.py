@@ -120,6 +120,19 @@ def test_a_loss_and_its_restart_have_labels_inside_the_plot(page: "Page", page_o
         assert marks[0]["right"] < width
 
 
+def test_a_label_without_room_beside_its_marks_is_below_their_heads(
+    page: "Page", page_of: Any, written: Any
+) -> None:
+    events = list(restarted())
+    at = next(at for at, event in enumerate(events) if isinstance(event, e.NodeEnded))
+    also = e.NodeEnded(t=29.6, rank=0, ending="raised", problem="PeerError: rank 1 is gone", host="host-0")
+    page.goto(page_of([*events[: at + 1], also, *events[at + 1 :]]))
+    for chart in range(3):
+        (mark,) = labels(written(chart))
+        assert mark["text"] == "worker 1 lost, chief 0 raised, restart"
+        assert mark["y"] > 20  # heads of marks end at 12
+
+
 def test_marks_that_are_apart_have_labels_that_do_not_cover_each_other(
     page: "Page", page_of: Any, written: Any
 ) -> None:

@@ -33,7 +33,8 @@ function labelPlaces(pen, groups, px, left, right) {
     let x = last + 9;
     if (x + width > right) x = first - 9 - width >= left ? first - 9 - width : Math.max(left, right - width);
     const next = at + 1 < groups.length ? px(groups[at + 1][0].x) - 7 : Infinity;
-    const fits = (row) => x > ends[row] + 6 && (row > 0 || x + width < next || x > next + 14);
+    const isOnOwnMarks = x < last + 7 && x + width > first - 7; // whose heads are in the first row
+    const fits = (row) => x > ends[row] + 6 && (row > 0 || (!isOnOwnMarks && (x + width < next || x > next + 14)));
     const row = LABEL_ROWS.findIndex((_, each) => fits(each));
     if (row < 0) return joinLabel(pen, found, group, ends, right);
     ends[row] = x + width;
