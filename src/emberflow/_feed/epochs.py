@@ -174,7 +174,7 @@ class Epochs:
 
     @property
     def one_batch_windows(self) -> bool:
-        """Whether each window is one batch: rows are so wide, or so few, that a window has no more of them."""
+        """Whether each window is one batch: rows are so wide that it has room for no more."""
         return self._window * self.plan.steps < 2 * max(1, self.plan.rows)
 
     @property

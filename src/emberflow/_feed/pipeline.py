@@ -1,4 +1,4 @@
-"""From windows of numpy arrays to a `tf.data.Dataset` of batches. Only this module of the feed uses TensorFlow."""
+"""From windows of numpy arrays to a `tf.data.Dataset` of batches. Only this and `window_source` use TensorFlow."""
 
 import math
 from collections.abc import Callable, Sequence
